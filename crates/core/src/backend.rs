@@ -1,0 +1,63 @@
+//! What a world must do for the manager: move bytes and tell the time.
+//!
+//! There is a simulated world (a virtual clock, no bytes) and there are real ones (memory and copy threads). The
+//! manager, the policies and the executor cannot tell which they live in; that is what makes a simulation a test
+//! of the real thing.
+
+use crate::units::{Bytes, Nanos, TierId};
+
+/// A copy that has been started; later copies have larger numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct Ticket(pub u64);
+
+/// A stretch of one tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct Place {
+    /// The tier.
+    pub tier: TierId,
+    /// Where in the tier it starts.
+    pub offset: Bytes,
+}
+
+/// Bytes to move, and what must have happened before the first of them moves.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyOrder<'a> {
+    /// Where the bytes are.
+    pub from: Place,
+    /// Where they go.
+    pub to: Place,
+    /// How many.
+    pub bytes: Bytes,
+    /// Copies that must end first: they fill the source, or still use the destination.
+    pub after: &'a [Ticket],
+}
+
+/// Why a copy could not be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CopyError(pub String);
+
+/// Moves bytes between tiers in the background and tells the time.
+pub trait Backend {
+    /// Starts a copy and returns at once.
+    ///
+    /// The source stays unchanged and the destination unread until the copy has ended; the manager sees to it.
+    fn copy(&mut self, order: CopyOrder<'_>) -> Ticket;
+
+    /// Whether a copy has ended, well or not. A failed copy tells why, each time it is asked, until it is
+    /// forgotten.
+    fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError>;
+
+    /// Returns when a copy has ended.
+    fn wait(&mut self, ticket: Ticket) -> Result<(), CopyError>;
+
+    /// Says that nobody needs the bytes of this copy any more: what has not moved yet need not. The copy still
+    /// ends, and counts as done well.
+    fn cancel(&mut self, ticket: Ticket);
+
+    /// Says that nobody will ask about this copy again; it has ended.
+    fn forget(&mut self, ticket: Ticket);
+
+    /// The time since the start of the run.
+    fn now(&self) -> Nanos;
+}

@@ -1,0 +1,429 @@
+//! The machine: its tiers and the links between them, as a person writes them in a TOML file.
+//!
+//! Fast and slow are positions in the list, never types: tier 0 is the fastest. Bandwidths of links are curves by
+//! number of copy threads, because copying into persistent memory peaks at few threads while copying out of it
+//! scales (AutoTM section 2.2). How much a kernel and the copies beside it slow each other down is a figure of
+//! the machine, so that no simulation assumes that copies are free.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::units::{Bandwidth, Bytes, Nanos, TierId, text};
+
+/// The unit that heaps hand out memory in, unless a tier asks for more.
+pub const GRAIN: Bytes = Bytes(64);
+
+/// The unit for machines with a tier that is a file: direct I/O moves whole pages between page-aligned places.
+pub const FILE_GRAIN: Bytes = Bytes(4096);
+
+/// Tiers of memory and the links between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// A name to call the machine by.
+    pub name: String,
+    /// Where the figures come from.
+    pub source: String,
+    /// How much kernels and concurrent copies slow each other down where they meet on a tier: at 1 they share its
+    /// bandwidth like any two users, at 0 they never notice each other.
+    pub contention: f64,
+    /// The tiers, fastest first.
+    pub tiers: Vec<Tier>,
+    /// The directed links between them.
+    pub links: Vec<Link>,
+    /// What the processor can do.
+    pub compute: Compute,
+}
+
+/// What the processor of a machine can do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compute {
+    /// Cores, or whatever runs in parallel.
+    pub threads: u32,
+    /// Floating-point operations a second that a well-written kernel reaches, in units of 10⁹.
+    pub gflops: f64,
+}
+
+impl Default for Compute {
+    fn default() -> Compute {
+        Compute { threads: 1, gflops: 50.0 }
+    }
+}
+
+/// One kind of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tier {
+    /// A name to call the tier by.
+    pub name: String,
+    /// How much of it there is.
+    #[serde(with = "text")]
+    pub capacity: Bytes,
+    /// How fast all users together can read it.
+    #[serde(with = "text")]
+    pub read: Bandwidth,
+    /// How fast all users together can write it.
+    #[serde(with = "text")]
+    pub write: Bandwidth,
+    /// A limit on reads and writes together, where that is less than their sum.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub combined: Option<Bandwidth>,
+    /// The time until the first byte arrives.
+    #[serde(default, with = "text")]
+    pub latency: Nanos,
+    /// Whether kernels may work on it directly.
+    #[serde(default = "yes")]
+    pub computable: bool,
+    /// The memory behind it when the machine is this very one.
+    #[serde(default)]
+    pub backing: Backing,
+    /// What a gigabyte (10⁹ bytes) costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_gb: Option<f64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The real memory behind a tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// Plain memory of this process.
+    #[default]
+    Dram,
+    /// Memory bound to one NUMA node: CXL, or persistent memory in system-ram mode.
+    Numa(u32),
+    /// A mapped file on a DAX file system, or a DAX device.
+    Dax(String),
+    /// A file read and written with direct I/O; kernels cannot work on it.
+    File(String),
+    /// Plain memory slowed down to the tier's bandwidths: an emulation.
+    Throttled,
+}
+
+impl fmt::Display for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backing::Dram => f.write_str("dram"),
+            Backing::Numa(node) => write!(f, "numa:{node}"),
+            Backing::Dax(path) => write!(f, "dax:{path}"),
+            Backing::File(path) => write!(f, "file:{path}"),
+            Backing::Throttled => f.write_str("throttled"),
+        }
+    }
+}
+
+impl FromStr for Backing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Backing, String> {
+        let unknown = || {
+            format!("`{text}` is not a backing; there are dram, numa:NODE, dax:PATH, file:PATH and throttled")
+        };
+        match text.split_once(':') {
+            None if text == "dram" => Ok(Backing::Dram),
+            None if text == "throttled" => Ok(Backing::Throttled),
+            Some(("numa", node)) => node.parse().map(Backing::Numa).map_err(|_| unknown()),
+            Some(("dax", path)) if !path.is_empty() => Ok(Backing::Dax(path.to_string())),
+            Some(("file", path)) if !path.is_empty() => Ok(Backing::File(path.to_string())),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl Serialize for Backing {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Backing {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Backing, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A directed path between two tiers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// Where the bytes come from.
+    pub from: TierId,
+    /// Where they go.
+    pub to: TierId,
+    /// The time that every copy takes before its first byte moves.
+    pub latency: Nanos,
+    /// Bandwidth by number of copy threads, fewest threads first.
+    pub curve: Vec<(u32, Bandwidth)>,
+    /// How many copy threads serve this link.
+    pub threads: u32,
+}
+
+impl Link {
+    /// The bandwidth with this many copy threads: the curve's own points, straight lines between them, level
+    /// beyond its ends.
+    pub fn bandwidth(&self, threads: u32) -> Bandwidth {
+        let after = self.curve.partition_point(|(t, _)| *t < threads);
+        match (after.checked_sub(1).map(|i| self.curve[i]), self.curve.get(after)) {
+            (_, Some(&(t, b))) if t == threads => b,
+            (None, Some(&(_, b))) | (Some((_, b)), None) => b,
+            (Some((t0, b0)), Some(&(t1, b1))) => {
+                let along = f64::from(threads - t0) / f64::from(t1 - t0);
+                Bandwidth(b0.0 + (b1.0 - b0.0) * along)
+            }
+            (None, None) => unreachable!("a link's curve has at least one point"),
+        }
+    }
+
+    /// The bandwidth with the link's own number of copy threads.
+    pub fn speed(&self) -> Bandwidth {
+        self.bandwidth(self.threads)
+    }
+}
+
+/// What is wrong with a machine file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MachineError {
+    /// The text is not TOML, or not TOML of this form.
+    #[error("machine file: {0}")]
+    Form(String),
+    /// A figure makes no sense.
+    #[error("machine `{machine}`: {what}")]
+    Figure {
+        /// The machine's name.
+        machine: String,
+        /// What makes no sense, and where.
+        what: String,
+    },
+}
+
+/// The file as written: links name their tiers, curves are tables by thread count.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    source: String,
+    #[serde(default = "full")]
+    contention: f64,
+    #[serde(default)]
+    compute: Compute,
+    #[serde(rename = "tier")]
+    tiers: Vec<Tier>,
+    #[serde(rename = "link", default)]
+    links: Vec<FileLink>,
+}
+
+fn full() -> f64 {
+    1.0
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLink {
+    from: String,
+    to: String,
+    #[serde(default, with = "text")]
+    latency: Nanos,
+    threads: u32,
+    bandwidth: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// Reads a machine from its TOML form.
+    pub fn parse(toml: &str) -> Result<Machine, MachineError> {
+        let file: File = toml::from_str(toml).map_err(|e| MachineError::Form(e.to_string()))?;
+        let wrong = |what: String| MachineError::Figure { machine: file.name.clone(), what };
+        let tier = |name: &str| {
+            let found = file.tiers.iter().position(|t| t.name == name);
+            found.map(|i| TierId(i as u8)).ok_or_else(|| {
+                let known: Vec<&str> = file.tiers.iter().map(|t| t.name.as_str()).collect();
+                wrong(format!("a link names the tier `{name}`; the tiers are {}", known.join(", ")))
+            })
+        };
+        let mut links = Vec::new();
+        for link in &file.links {
+            let mut curve = Vec::new();
+            for (threads, speed) in &link.bandwidth {
+                let at = format!("link {} → {}", link.from, link.to);
+                let threads: u32 = threads
+                    .parse()
+                    .map_err(|_| wrong(format!("{at}: `{threads}` is no number of threads")))?;
+                let speed: Bandwidth = speed.parse().map_err(|e| wrong(format!("{at}: {e}")))?;
+                curve.push((threads, speed));
+            }
+            curve.sort_by_key(|(threads, _)| *threads);
+            links.push(Link {
+                from: tier(&link.from)?,
+                to: tier(&link.to)?,
+                latency: link.latency,
+                threads: link.threads,
+                curve,
+            });
+        }
+        let machine = Machine {
+            name: file.name.clone(),
+            source: file.source.clone(),
+            contention: file.contention,
+            compute: file.compute,
+            tiers: file.tiers.clone(),
+            links,
+        };
+        machine.check()?;
+        Ok(machine)
+    }
+
+    /// Writes the machine in its TOML form; `parse` reads it back the same.
+    pub fn to_toml(&self) -> String {
+        use text::Exact;
+        let links = self.links.iter().map(|link| FileLink {
+            from: self.tier(link.from).name.clone(),
+            to: self.tier(link.to).name.clone(),
+            latency: link.latency,
+            threads: link.threads,
+            bandwidth: link.curve.iter().map(|(t, b)| (t.to_string(), b.exact())).collect(),
+        });
+        let file = File {
+            name: self.name.clone(),
+            source: self.source.clone(),
+            contention: self.contention,
+            compute: self.compute,
+            tiers: self.tiers.clone(),
+            links: links.collect(),
+        };
+        toml::to_string(&file).expect("a machine is plain tables, strings and numbers")
+    }
+
+    /// Verifies every figure, so that nothing that uses the machine has to.
+    pub fn check(&self) -> Result<(), MachineError> {
+        let wrong = |what: String| Err(MachineError::Figure { machine: self.name.clone(), what });
+        let speed_ok = |b: Bandwidth| b.0.is_finite() && b.0 > 0.0;
+        if self.tiers.is_empty() || self.tiers.len() > 64 {
+            return wrong(format!("{} tiers; a machine has 1 to 64", self.tiers.len()));
+        }
+        if !(0.0..=1.0).contains(&self.contention) {
+            return wrong(format!("contention is {}; it lies between 0 and 1", self.contention));
+        }
+        if self.compute.threads == 0 || !(self.compute.gflops > 0.0 && self.compute.gflops.is_finite()) {
+            return wrong("compute: threads and gflops must be above zero".to_string());
+        }
+        for (i, tier) in self.tiers.iter().enumerate() {
+            let name = &tier.name;
+            if self.tiers[..i].iter().any(|other| other.name == *name) {
+                return wrong(format!("two tiers are called `{name}`"));
+            }
+            if tier.capacity < self.grain() {
+                return wrong(format!(
+                    "tier `{name}` has a capacity of {}; the least is {}",
+                    tier.capacity,
+                    self.grain()
+                ));
+            }
+            for (what, speed) in
+                [("read", Some(tier.read)), ("write", Some(tier.write)), ("combined", tier.combined)]
+            {
+                if speed.is_some_and(|b| !speed_ok(b)) {
+                    return wrong(format!("tier `{name}`: {what} bandwidth must be above zero"));
+                }
+            }
+            if tier.computable && matches!(tier.backing, Backing::File(_)) {
+                return wrong(format!(
+                    "tier `{name}` is a file: kernels cannot work on it; write `computable = false`"
+                ));
+            }
+            if tier.price_per_gb.is_some_and(|p| !(p.is_finite() && p >= 0.0)) {
+                return wrong(format!("tier `{name}`: price_per_gb must not be below zero"));
+            }
+        }
+        if !self.tiers[0].computable {
+            return wrong(format!("kernels cannot work on the fastest tier, `{}`", self.tiers[0].name));
+        }
+        for (i, link) in self.links.iter().enumerate() {
+            let at = self.link_name(link.from, link.to);
+            if link.from == link.to {
+                return wrong(format!("{at} leads nowhere"));
+            }
+            if self.links[..i].iter().any(|other| (other.from, other.to) == (link.from, link.to)) {
+                return wrong(format!("{at} is there twice"));
+            }
+            if link.threads == 0 || link.curve.is_empty() || link.curve.iter().any(|(t, _)| *t == 0) {
+                return wrong(format!("{at} needs at least one copy thread and one bandwidth"));
+            }
+            if link.curve.iter().any(|(_, b)| !speed_ok(*b)) {
+                return wrong(format!("{at}: bandwidth must be above zero"));
+            }
+        }
+        for pair in 0..self.tiers.len().saturating_sub(1) {
+            let (a, b) = (TierId(pair as u8), TierId(pair as u8 + 1));
+            for (from, to) in [(a, b), (b, a)] {
+                if self.link(from, to).is_none() {
+                    return wrong(format!("{} is missing", self.link_name(from, to)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tier with this id.
+    pub fn tier(&self, id: TierId) -> &Tier {
+        &self.tiers[id.index()]
+    }
+
+    /// Every tier's id, fastest first.
+    pub fn tier_ids(&self) -> impl DoubleEndedIterator<Item = TierId> + ExactSizeIterator + use<> {
+        (0..self.tiers.len() as u8).map(TierId)
+    }
+
+    /// The tier with this name.
+    pub fn tier_named(&self, name: &str) -> Option<TierId> {
+        self.tiers.iter().position(|t| t.name == name).map(|i| TierId(i as u8))
+    }
+
+    /// The slowest tier.
+    pub fn slowest(&self) -> TierId {
+        TierId(self.tiers.len() as u8 - 1)
+    }
+
+    /// The link from one tier to another.
+    pub fn link(&self, from: TierId, to: TierId) -> Option<&Link> {
+        self.links.iter().find(|l| (l.from, l.to) == (from, to))
+    }
+
+    /// The unit that every heap of this machine hands out memory in: a page where one tier is a file, so that
+    /// bytes go between file and memory without a stop.
+    pub fn grain(&self) -> Bytes {
+        let file = self.tiers.iter().any(|t| matches!(t.backing, Backing::File(_)));
+        if file { FILE_GRAIN } else { GRAIN }
+    }
+
+    /// The same machine with another capacity of one tier.
+    pub fn with_capacity(mut self, tier: TierId, capacity: Bytes) -> Machine {
+        self.tiers[tier.index()].capacity = capacity;
+        self
+    }
+
+    fn link_name(&self, from: TierId, to: TierId) -> String {
+        let name = |t: TierId| self.tiers.get(t.index()).map_or("?", |t| t.name.as_str());
+        format!("link {} → {}", name(from), name(to))
+    }
+}
+
+/// The text form of an amount that may be absent.
+mod optional {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(value: &Option<Bandwidth>, to: S) -> Result<S::Ok, S::Error> {
+        use text::Exact;
+        match value {
+            Some(value) => to.serialize_some(&value.exact()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bandwidth>, D::Error> {
+        text::deserialize(from).map(Some)
+    }
+}

@@ -1,0 +1,1 @@
+//! The executor, and the worlds that it runs in.
