@@ -5,9 +5,27 @@
 //! that touches the operating system.
 
 pub mod backend;
+pub mod error;
+pub mod event;
+pub mod heap;
+pub mod hint;
 pub mod machine;
+pub mod manager;
+pub mod object;
+pub mod policy;
+pub mod region;
+mod slab;
 pub mod units;
+pub mod zone;
 
 pub use backend::{Backend, CopyError, CopyOrder, Place, Ticket};
+pub use error::{Error, Full};
+pub use event::{Cause, Event, Outcome, Stamped, Totals};
+pub use hint::{Access, Hint};
 pub use machine::{Backing, Compute, Link, Machine, MachineError, Tier};
+pub use manager::{EvictError, Manager};
+pub use object::ObjectId;
+pub use policy::{Operand, Policy, Traffic};
+pub use region::RegionId;
 pub use units::{Bandwidth, Bytes, Nanos, Step, TierId};
+pub use zone::{Space, ZoneId};

@@ -264,7 +264,7 @@ impl Machine {
                 curve,
             });
         }
-        let machine = Machine {
+        let mut machine = Machine {
             name: file.name.clone(),
             source: file.source.clone(),
             contention: file.contention,
@@ -273,7 +273,31 @@ impl Machine {
             links,
         };
         machine.check()?;
+        machine.complete();
         Ok(machine)
+    }
+
+    /// Adds the links that the file leaves out: between tiers that are not neighbours, bytes go through those in
+    /// between, at the speed of the slowest link on the way.
+    fn complete(&mut self) {
+        for distance in 2..self.tiers.len() as u8 {
+            for low in 0..self.tiers.len() as u8 - distance {
+                let (near, far) = (TierId(low), TierId(low + distance));
+                for (from, to, via) in
+                    [(near, far, TierId(low + distance - 1)), (far, near, TierId(low + distance - 1))]
+                {
+                    if self.link(from, to).is_some() {
+                        continue;
+                    }
+                    let leg = |a, b| self.link(a, b).expect("shorter links are there");
+                    let (first, second) = (leg(from, via), leg(via, to));
+                    let slow = if first.speed().0 < second.speed().0 { first } else { second };
+                    let latency = first.latency + second.latency;
+                    let link = Link { from, to, latency, ..slow.clone() };
+                    self.links.push(link);
+                }
+            }
+        }
     }
 
     /// Writes the machine in its TOML form; `parse` reads it back the same.
