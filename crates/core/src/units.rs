@@ -84,6 +84,11 @@ impl Nanos {
     }
 }
 
+impl Step {
+    /// Before the first kernel, when objects get their first contents.
+    pub const LOAD: Step = Step(u32::MAX);
+}
+
 impl TierId {
     /// This tier's position as an index into `Machine::tiers`.
     pub fn index(self) -> usize {
@@ -172,7 +177,10 @@ impl fmt::Display for Nanos {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "step {}", self.0)
+        match *self {
+            Step::LOAD => f.write_str("loading"),
+            Step(step) => write!(f, "step {step}"),
+        }
     }
 }
 

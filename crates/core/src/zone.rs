@@ -164,6 +164,12 @@ impl Space {
             - self.zones.iter().flatten().count()
     }
 
+    /// The tags of all regions: outside zones first, then zone by zone, in address order.
+    pub fn tags(&self) -> impl Iterator<Item = u32> + '_ {
+        let heaps = std::iter::once(&self.main).chain(self.zones.iter().flatten().map(|z| &z.heap));
+        heaps.flat_map(|heap| heap.used_blocks().map(|b| heap.tag(b))).filter(|tag| *tag != CARVED)
+    }
+
     /// Verifies every heap and that each zone's heap is just the stretch set aside for it.
     pub fn check(&self) -> Result<(), String> {
         self.main.check()?;

@@ -175,12 +175,12 @@ impl Fuzz {
 
 #[test]
 fn behaves_like_a_map_of_grains() {
-    for seed in 0..400 {
+    tiercel_testbed::for_seeds(400, |seed| {
         let mut fuzz = Fuzz::new(seed);
         for _ in 0..500 {
             fuzz.act();
         }
-    }
+    });
 }
 
 #[test]

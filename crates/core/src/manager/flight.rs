@@ -17,7 +17,7 @@ use crate::event::{Event, Outcome};
 use crate::object::ObjectId;
 use crate::region::RegionId;
 use crate::slab::key;
-use crate::units::{Bytes, TierId};
+use crate::units::Bytes;
 
 use super::{Manager, unknown};
 
@@ -188,6 +188,8 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// Waits for every copy that reads an object's primary, because its bytes are about to change. The regions
     /// that those copies fill will be stale then, so what has not moved yet need not.
     pub(super) fn finish_departures(&mut self, object: ObjectId) -> Result<(), Error> {
+        // What arrives may have come from here: it must not be called off with what departs.
+        self.wait_for(object)?;
         let Some(primary) = self.primary(object) else { return Ok(()) };
         for id in self.departures(primary) {
             self.call_off(id);
@@ -285,10 +287,11 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// A copy has ended well.
     fn land(&mut self, id: FlightId) {
         let outcome = if self.flight(id).cancelled { Outcome::Cancelled } else { Outcome::Done };
-        self.close(id, outcome);
+        let flight = self.close(id, outcome);
+        self.backend.forget(flight.ticket);
     }
 
-    /// Forgets a copy: its regions are no longer held and nothing haunts their memory.
+    /// A copy holds its regions no longer and does not haunt their memory any more.
     fn close(&mut self, id: FlightId, outcome: Outcome) -> Flight {
         let flight = self.flights.remove(id.0).expect("a closed flight exists");
         self.flying.retain(|other| *other != id);
@@ -301,7 +304,6 @@ impl<B: Backend + ?Sized> Manager<B> {
         for tier in [flight.from.tier, flight.to.tier] {
             self.ghosts[tier.index()].retain(|ghost| ghost.flight != id);
         }
-        self.backend.forget(flight.ticket);
         let Flight { ticket, object, .. } = flight;
         self.note(|| Event::CopyEnded { ticket, object, outcome });
         flight
@@ -337,12 +339,11 @@ impl<B: Backend + ?Sized> Manager<B> {
         }
         let flight = self.flight(id).clone();
         self.close(id, Outcome::Failed);
-        let Some(object) = self.objects.get(flight.object.0) else { return };
-        let wanted = object.version == flight.version && object.version > 0;
-        let homeless = object.primary.is_none_or(|primary| !self.is_current(primary));
-        if salvage && !flight.cancelled && wanted && homeless {
+        if salvage && !flight.cancelled {
             self.restore(&flight);
         }
+        // Only now: what waits for the copy must learn that it failed, and leave the memory it read alone.
+        self.backend.forget(flight.ticket);
         if let Some(target) = flight.target.filter(|t| self.regions.get(t.0).is_some()) {
             let is_primary = self.parent(target).is_some_and(|object| self.primary(object) == Some(target));
             if !is_primary && self.region(target).fill.is_none() && self.region(target).readers == 0 {
@@ -351,8 +352,14 @@ impl<B: Backend + ?Sized> Manager<B> {
         }
     }
 
-    /// Finds a region that holds an object's current bytes, or makes one where the failed copy read them.
+    /// Gives an object that a failed copy leaves without its bytes a primary: another region that holds them, or a
+    /// new one where the copy read them.
     fn restore(&mut self, flight: &Flight) {
+        let Some(o) = self.objects.get(flight.object.0) else { return };
+        let wanted = o.version == flight.version && o.version > 0;
+        if !wanted || o.primary.is_some_and(|primary| self.is_current(primary)) {
+            return;
+        }
         let object = flight.object;
         let holder = self.regions_of(object).find(|region| self.is_current(*region));
         let holder = holder.or_else(|| self.resurrect(flight));
@@ -375,28 +382,40 @@ impl<B: Backend + ?Sized> Manager<B> {
             let mut all = manager.regions.iter().map(|(key, region)| (RegionId(key), region));
             all.find(|(_, r)| r.tier == tier && r.offset < end && start < r.end()).map(|(region, _)| region)
         };
+        // Copies into it have waited for the failed one, so none has begun; none must begin now.
+        let lands_there = |other: &Flight| {
+            let place = other.to;
+            place.tier == tier && place.offset < end && start < place.offset + other.bytes
+        };
+        let later = |id: &FlightId| self.flight(*id).ticket > flight.ticket;
+        let landing = self.flying.iter().copied().filter(|id| later(id) && lands_there(self.flight(*id)));
+        for id in landing.collect::<Vec<_>>() {
+            self.stop(id, true);
+        }
+        if let Some(stale) = self.region_on(flight.object, tier) {
+            self.objects.get_mut(flight.object.0)?.primary.take_if(|primary| *primary == stale);
+            self.release(stale);
+        }
         while let Some(region) = squatter(self) {
-            self.evacuate(region, tier)?;
+            self.evacuate(region)?;
         }
         let region = self.allocate_at(flight.from, flight.bytes).ok()?;
         let r = self.regions.get_mut(region.0).expect("just made");
         (r.contents, r.version) = (Some(flight.object), flight.version);
-        if self.attach(flight.object, region).is_err() {
-            self.release(region);
-            return None;
+        // It never began, perhaps, and what it should have read is still on its way.
+        if let Some(feed) = flight.feeds_on.filter(|feed| self.flights.get(feed.0).is_some()) {
+            r.fill = Some(feed);
+            self.flights.get_mut(feed.0)?.target = Some(region);
         }
+        self.attach(flight.object, region).expect("nothing of the object is left on that tier");
         Some(region)
     }
 
     /// Frees a region that waits for a copy that has failed, and so holds nothing yet.
-    fn evacuate(&mut self, region: RegionId, tier: TierId) -> Option<()> {
-        debug_assert_eq!(self.tier(region), tier);
-        if let Some(fill) = self.region(region).fill {
-            self.stop(fill, true);
-        }
+    fn evacuate(&mut self, region: RegionId) -> Option<()> {
         if self.regions.get(region.0).is_some() {
             if let Some(object) = self.parent(region).filter(|o| self.primary(*o) == Some(region)) {
-                if self.is_written(object) || self.in_use(object) {
+                if self.in_use(object) || (self.is_written(object) && self.is_current(region)) {
                     return None;
                 }
                 self.objects.get_mut(object.0).expect("a parent exists").primary = None;

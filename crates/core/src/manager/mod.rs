@@ -383,6 +383,13 @@ impl<B: Backend + ?Sized> Manager<B> {
         &self.spaces[tier.index()]
     }
 
+    /// The objects that have a region on a tier, in address order.
+    pub fn objects_on(&self, tier: TierId) -> Vec<ObjectId> {
+        let space = &self.spaces[tier.index()];
+        let regions = space.tags().filter_map(|index| self.regions.key_at(index));
+        regions.filter_map(|key| self.parent(RegionId(key))).collect()
+    }
+
     /// Sets memory of a tier aside under a name.
     pub fn carve(&mut self, tier: TierId, name: &str, size: Bytes) -> Result<ZoneId, Full> {
         self.spaces[tier.index()].carve(name, size).ok_or(Full { tier, wanted: size })

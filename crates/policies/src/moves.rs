@@ -1,0 +1,138 @@
+//! The two moves that policies are made of: evict and prefetch (CachedArrays, Listings 1 and 2).
+//!
+//! Both return at once: copies fly while the program goes on. Where the listings say SLOW and FAST, here any two
+//! tiers may stand; and where Listing 2 clears the neighbours of one victim, [`make_room`] clears the stretch that is
+//! cheapest by recency.
+
+use tiercel_core::{Error, EvictError, Manager, ObjectId, RegionId, TierId};
+
+use crate::recency::Recency;
+
+/// Moves an object's current bytes to a slower tier and frees the region that it leaves (Listing 1).
+pub fn evict(m: &mut Manager, recency: &Recency, object: ObjectId) -> Result<(), Error> {
+    let Some(x) = m.primary(object) else { return Ok(()) };
+    let fast = m.tier(x);
+    let y = match slower_region(m, x) {
+        Some(y) => y,
+        None => allocate_below(m, recency, object, fast)?,
+    };
+    // An object that nothing has written has no bytes worth moving; a linked region may hold them already.
+    if m.is_written(object) && !m.is_current(y) {
+        m.copy(x, y)?;
+    }
+    m.set_primary(object, y)?;
+    m.free(x)
+}
+
+/// Brings an object's current bytes to a faster tier (Listing 2). The region that it leaves stays linked, so that
+/// evicting it unchanged costs nothing. Returns whether the object is there now.
+///
+/// With `force`, room is made by evicting others; without, or where that cannot be done, the object stays.
+pub fn prefetch(
+    m: &mut Manager,
+    recency: &Recency,
+    object: ObjectId,
+    fast: TierId,
+    force: bool,
+) -> Result<bool, Error> {
+    let Some(x) = m.primary(object) else { return Ok(false) };
+    if m.tier(x) <= fast {
+        return Ok(true);
+    }
+    if m.in_use(object) {
+        return Ok(false);
+    }
+    let size = m.size_of(x);
+    let y = match m.allocate(fast, size) {
+        Ok(y) => y,
+        Err(_) if force && make_room(m, recency, object, fast, &[object])? => {
+            m.allocate(fast, size).map_err(|_| m.no_room(object, fast))?
+        }
+        Err(_) => return Ok(false),
+    };
+    // What made room may have pushed the object itself further down.
+    let x = m.primary(object).unwrap_or(x);
+    if m.is_written(object) {
+        m.copy(x, y)?;
+    }
+    m.link(x, y)?;
+    m.set_primary(object, y)?;
+    Ok(true)
+}
+
+/// Clears the cheapest stretch of a tier that can hold an object, by evicting what lies there. Objects in `keep` and
+/// objects that a kernel uses stay. Returns whether it could.
+pub fn make_room(
+    m: &mut Manager,
+    recency: &Recency,
+    object: ObjectId,
+    tier: TierId,
+    keep: &[ObjectId],
+) -> Result<bool, Error> {
+    let size = m.size(object)?;
+    let price = |m: &Manager, region: RegionId| match m.parent(region) {
+        Some(owner) if keep.contains(&owner) || m.in_use(owner) => None,
+        Some(owner) if m.primary(owner) != Some(region) => Some(0),
+        Some(owner) => Some(recency.price(owner, m.size_of(region))),
+        None => None,
+    };
+    let vacate = |m: &mut Manager, region: RegionId| match m.parent(region) {
+        Some(owner) if m.primary(owner) == Some(region) => evict(m, recency, owner),
+        _ => m.free(region),
+    };
+    let seeds = seeds(m, recency, tier);
+    let mut cleared = m.evict_from(tier, size, &seeds, price, vacate);
+    if cleared == Err(EvictError::NoWindow) && !seeds.is_empty() {
+        cleared = m.evict_from(tier, size, &[], price, vacate);
+    }
+    match cleared {
+        Ok(_) => Ok(true),
+        Err(EvictError::NoWindow | EvictError::Vacate(Error::Full { .. })) => Ok(false),
+        Err(EvictError::Vacate(error)) => Err(error),
+    }
+}
+
+/// Pieces of a heap up to which the whole of it is searched for the cheapest stretch.
+const SEARCHED_WHOLE: usize = 4096;
+/// How many of the coldest objects a search in a larger heap starts from.
+const SEEDS: usize = 32;
+
+/// The regions around which room is looked for; none where the tier is small enough to be searched whole.
+fn seeds(m: &Manager, recency: &Recency, tier: TierId) -> Vec<RegionId> {
+    if m.space(tier).pieces() <= SEARCHED_WHOLE {
+        return Vec::new();
+    }
+    let primaries = recency.coldest().filter_map(|object| m.primary(object));
+    primaries.filter(|region| m.tier(*region) == tier).take(SEEDS).collect()
+}
+
+/// The fastest region of the same object on a slower tier, current ones before stale ones.
+fn slower_region(m: &Manager, x: RegionId) -> Option<RegionId> {
+    let object = m.parent(x)?;
+    let slower = m.regions_of(object).filter(|y| m.tier(*y) > m.tier(x));
+    slower.min_by_key(|y| (!m.is_current(*y), m.tier(*y)))
+}
+
+/// A new region for an object on a tier slower than `above`: the next one that has room, or else the next one in
+/// which room can be made.
+fn allocate_below(
+    m: &mut Manager,
+    recency: &Recency,
+    object: ObjectId,
+    above: TierId,
+) -> Result<RegionId, Error> {
+    let size = m.size(object)?;
+    let slower: Vec<TierId> = m.machine().tier_ids().filter(|tier| *tier > above).collect();
+    for &tier in &slower {
+        if let Ok(region) = m.allocate(tier, size) {
+            return Ok(region);
+        }
+    }
+    let slowest = m.machine().slowest();
+    for &tier in slower.iter().filter(|tier| **tier < slowest) {
+        if make_room(m, recency, object, tier, &[object])? {
+            return m.allocate(tier, size).map_err(|_| m.no_room(object, tier));
+        }
+    }
+    Err(m.no_room(object, slowest))
+}

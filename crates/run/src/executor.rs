@@ -1,0 +1,281 @@
+//! The one loop that plays a trace against any policy in any world.
+//!
+//! At every kernel boundary it says what the trace knows (which objects come, which will not be used for a while,
+//! which never again), lets the policy act, waits for just what the kernel touches, and runs it. Training, planning
+//! and every comparison go through here.
+
+use tiercel_core::{
+    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Traffic,
+};
+use tiercel_workload::{TensorId, Trace};
+
+use crate::world::{Work, World, traffic_of};
+
+/// What the trace says about one kernel, worked out once.
+struct Script {
+    /// Its tensors, each once.
+    uses: Vec<(TensorId, Access, Bytes)>,
+    /// For each read, then for each write, the position in `uses`.
+    slots: Vec<usize>,
+    /// Tensors that come to be here.
+    born: Vec<TensorId>,
+    /// What to say of tensors once the kernel has ended.
+    after: Vec<(TensorId, Hint)>,
+}
+
+/// What one iteration took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Iteration {
+    /// From its first kernel's hints to the end of its last kernel.
+    pub time: Nanos,
+    /// Time that kernels waited for copies.
+    pub stall: Nanos,
+    /// Bytes moved towards faster tiers.
+    pub fetched: Bytes,
+    /// Bytes moved towards slower tiers.
+    pub evicted: Bytes,
+}
+
+/// Plays one trace, iteration after iteration.
+pub struct Executor<'t> {
+    trace: &'t Trace,
+    scripts: Vec<Script>,
+    /// How many kernels ahead the policy hears of reads and writes.
+    lookahead: usize,
+    objects: Vec<Option<ObjectId>>,
+    iterations: u32,
+    operands: Vec<Operand>,
+    places: Vec<(Place, Bytes)>,
+    traffic: Vec<Traffic>,
+}
+
+impl<'t> Executor<'t> {
+    /// An executor for a trace, before its first iteration. The policy hears of a kernel's reads and writes just
+    /// before that kernel, as in CachedArrays (section III-E).
+    pub fn new(trace: &'t Trace) -> Executor<'t> {
+        Executor {
+            trace,
+            scripts: scripts(trace),
+            lookahead: 0,
+            objects: vec![None; trace.tensors.len()],
+            iterations: 0,
+            operands: Vec::new(),
+            places: Vec::new(),
+            traffic: Vec::new(),
+        }
+    }
+
+    /// Lets the policy hear of reads and writes this many kernels ahead, so that copies can run beside kernels.
+    pub fn lookahead(mut self, kernels: usize) -> Executor<'t> {
+        self.lookahead = kernels;
+        self
+    }
+
+    /// The object that stands for a tensor right now.
+    pub fn object(&self, tensor: TensorId) -> Option<ObjectId> {
+        self.objects[tensor.0 as usize]
+    }
+
+    /// Makes the tensors that outlive iterations and gives them their first contents.
+    pub fn load<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+    ) -> Result<(), Error> {
+        for (index, tensor) in self.trace.tensors.iter().enumerate().filter(|(_, t)| t.persistent) {
+            let object = manager.create(Some(&tensor.name), tensor.bytes)?;
+            self.objects[index] = Some(object);
+            policy.place(manager, object)?;
+            let operands = [Operand { object, access: Access::Write, bytes: tensor.bytes }];
+            policy.before(manager, Step::LOAD, &operands)?;
+            manager.begin(Step::LOAD, &operands)?;
+            let place = manager.place(object).expect("a kernel's operand has a place");
+            let loaded = manager.backend_mut().load(tensor, place);
+            manager.end(Step::LOAD, &operands);
+            loaded.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
+            policy.after(manager, Step::LOAD, &operands)?;
+        }
+        Ok(())
+    }
+
+    /// Plays the trace once.
+    pub fn iterate<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+    ) -> Result<Iteration, Error> {
+        if self.iterations == 0 {
+            self.load(manager, policy)?;
+        }
+        let (began, before) = (manager.now(), manager.totals().clone());
+        for ahead in 0..self.lookahead.min(self.scripts.len()) {
+            self.announce(manager, policy, ahead)?;
+        }
+        for step in 0..self.scripts.len() {
+            self.step(manager, policy, step)?;
+        }
+        let time = manager.now() - began;
+        policy.iteration_ended(manager)?;
+        let iteration = self.iterations;
+        manager.note(|| Event::IterationEnded { iteration });
+        self.iterations += 1;
+        let after = manager.totals();
+        Ok(Iteration {
+            time,
+            stall: after.stall - before.stall,
+            fetched: after.fetched - before.fetched,
+            evicted: after.evicted - before.evicted,
+        })
+    }
+
+    fn step<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        at: usize,
+    ) -> Result<(), Error> {
+        let step = Step(at as u32);
+        for &tensor in &self.scripts[at].born {
+            let Some(info) = self.trace.tensors.get(tensor.0 as usize) else { continue };
+            let object = manager.create(Some(&info.name), info.bytes)?;
+            self.objects[tensor.0 as usize] = Some(object);
+            policy.place(manager, object)?;
+        }
+        if self.lookahead == 0 {
+            self.announce(manager, policy, at)?;
+        }
+        self.operands.clear();
+        for &(tensor, access, bytes) in &self.scripts[at].uses {
+            let object = self.objects[tensor.0 as usize].expect("a tensor in use has been born");
+            self.operands.push(Operand { object, access, bytes });
+        }
+        policy.before(manager, step, &self.operands)?;
+        manager.begin(step, &self.operands)?;
+        let computed = self.compute(manager, policy, at);
+        manager.end(step, &self.operands);
+        computed?;
+        policy.after(manager, step, &self.operands)?;
+        for &(tensor, hint) in &self.scripts[at].after {
+            let slot = &mut self.objects[tensor.0 as usize];
+            let object = if hint == Hint::Retire { slot.take() } else { *slot };
+            if let Some(object) = object {
+                say(manager, policy, object, hint)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a kernel whose operands are in place, and announces one that comes later beside it.
+    fn compute<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        at: usize,
+    ) -> Result<(), Error> {
+        if self.lookahead > 0 && at + self.lookahead < self.scripts.len() {
+            self.announce(manager, policy, at + self.lookahead)?;
+        }
+        self.places.clear();
+        for operand in &self.operands {
+            let place = manager.place(operand.object).expect("a kernel's operand has a place");
+            self.places.push((place, manager.size(operand.object)?));
+        }
+        match policy.traffic(manager, &self.operands) {
+            Some(traffic) => self.traffic = traffic,
+            None => traffic_of(manager, &self.operands, &mut self.traffic),
+        }
+        let step = Step(at as u32);
+        let work = Work {
+            step,
+            kernel: self.trace.kernel(step),
+            operands: &self.operands,
+            places: &self.places,
+            slots: &self.scripts[at].slots,
+            traffic: &self.traffic,
+        };
+        manager.backend_mut().compute(&work).map_err(|why| Error::Kernel { step, why })
+    }
+
+    /// Says what a kernel will read and write.
+    fn announce<W: World + 'static>(
+        &self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        at: usize,
+    ) -> Result<(), Error> {
+        for &(tensor, access, _) in &self.scripts[at].uses {
+            let hint = match access {
+                Access::Read => Hint::WillRead,
+                Access::Write => Hint::WillWrite,
+                Access::ReadWrite => Hint::WillUse,
+            };
+            if let Some(object) = self.objects[tensor.0 as usize] {
+                say(manager, policy, object, hint)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn say<W: World + 'static>(
+    manager: &mut Manager<W>,
+    policy: &mut dyn Policy,
+    object: ObjectId,
+    hint: Hint,
+) -> Result<(), Error> {
+    manager.hinted(object, hint);
+    policy.hint(manager, object, hint)
+}
+
+/// Works out what every kernel of a trace uses and what is to be said around it.
+fn scripts(trace: &Trace) -> Vec<Script> {
+    let mut scripts = Vec::with_capacity(trace.kernels.len());
+    let mut seen = vec![false; trace.tensors.len()];
+    for kernel in &trace.kernels {
+        let mut script = Script { uses: Vec::new(), slots: Vec::new(), born: Vec::new(), after: Vec::new() };
+        let reads = kernel.reads.iter().map(|u| (u, Access::Read));
+        for (u, access) in reads.chain(kernel.writes.iter().map(|u| (u, Access::Write))) {
+            let slot = match script.uses.iter().position(|(tensor, ..)| *tensor == u.tensor) {
+                Some(slot) => {
+                    let (_, known, bytes) = &mut script.uses[slot];
+                    if *known != access {
+                        *known = Access::ReadWrite;
+                    }
+                    *bytes = u.bytes.max(*bytes);
+                    slot
+                }
+                None => {
+                    script.uses.push((u.tensor, access, u.bytes));
+                    script.uses.len() - 1
+                }
+            };
+            script.slots.push(slot);
+            let first = !std::mem::replace(&mut seen[u.tensor.0 as usize], true);
+            if first && !trace.tensor(u.tensor).persistent {
+                script.born.push(u.tensor);
+            }
+        }
+        scripts.push(script);
+    }
+    farewells(trace, &mut scripts);
+    scripts
+}
+
+/// Decides which tensors are retired and which archived after each kernel: a tensor whose next use is neither in
+/// this layer nor in the next kernel's is archived, as CachedArrays does after each layer (section III-E).
+fn farewells(trace: &Trace, scripts: &mut [Script]) {
+    let mut next_use: Vec<Option<usize>> = vec![None; trace.tensors.len()];
+    for at in (0..scripts.len()).rev() {
+        let layer = |step: usize| trace.kernels[step].layer;
+        let soon = [layer(at), layer((at + 1).min(scripts.len() - 1))];
+        let Script { uses, after, .. } = &mut scripts[at];
+        for &(tensor, ..) in uses.iter() {
+            let next = next_use[tensor.0 as usize].replace(at);
+            match next {
+                None if !trace.tensor(tensor).persistent => after.push((tensor, Hint::Retire)),
+                Some(next) if soon.contains(&layer(next)) => {}
+                _ => after.push((tensor, Hint::Archive)),
+            }
+        }
+    }
+}

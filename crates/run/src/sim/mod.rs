@@ -1,0 +1,219 @@
+//! The simulated world: a virtual clock and no bytes.
+//!
+//! Bytes flow like water. Every link moves one copy at a time, in order, as the copy engine of the real world does;
+//! a copy takes the link's latency, then its bytes flow at the link's bandwidth or at what its tiers have left
+//! (`share.rs`). A kernel that runs meanwhile draws on the same tiers as far as the machine's contention says, and
+//! slows down with them. Nothing is random: the same calls give the same times.
+
+mod roofline;
+mod share;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId};
+use tiercel_workload::Tensor;
+
+use crate::world::{Work, World};
+pub use roofline::{KernelTime, Roofline};
+use share::{Demand, Shares};
+
+/// One copy that has not ended.
+#[derive(Debug)]
+struct Transfer {
+    lane: (TierId, TierId),
+    after: Vec<Ticket>,
+    /// When its first byte may move; set when its lane takes it up.
+    flows_at: Option<f64>,
+    remaining: f64,
+}
+
+/// A kernel that runs.
+struct Running {
+    /// How much of it is left: 1 when it begins.
+    remaining: f64,
+    /// How long it takes undisturbed, in nanoseconds.
+    alone: f64,
+    demand: Demand,
+}
+
+/// The simulated world.
+pub struct Sim {
+    machine: Machine,
+    times: Box<dyn KernelTime>,
+    /// Nanoseconds since the start.
+    clock: f64,
+    tickets: u64,
+    transfers: BTreeMap<Ticket, Transfer>,
+    /// Copies by link, in order; the lane works on one of them at a time.
+    lanes: BTreeMap<(TierId, TierId), VecDeque<Ticket>>,
+    shares: Shares,
+}
+
+impl Sim {
+    /// A world of this machine in which kernels take the time of a plain roofline.
+    pub fn new(machine: Machine) -> Sim {
+        Sim::with_times(machine, Roofline)
+    }
+
+    /// A world of this machine with kernel times from elsewhere.
+    pub fn with_times(machine: Machine, times: impl KernelTime + 'static) -> Sim {
+        Sim {
+            shares: Shares::new(&machine),
+            machine,
+            times: Box::new(times),
+            clock: 0.0,
+            tickets: 0,
+            transfers: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+        }
+    }
+
+    /// The speed of a copy that has its tiers for itself.
+    fn speed(&self, (from, to): (TierId, TierId)) -> f64 {
+        match self.machine.link(from, to) {
+            Some(link) => link.speed().0,
+            None => self.machine.tier(from).read.0.min(self.machine.tier(to).write.0),
+        }
+    }
+
+    /// Lets every idle lane take up the first of its copies that has nothing to wait for.
+    fn take_up(&mut self) {
+        let Sim { machine, transfers, lanes, clock, .. } = self;
+        for (lane, queue) in lanes {
+            let busy = |ticket: &Ticket| transfers[ticket].flows_at.is_some();
+            if queue.iter().any(busy) {
+                continue;
+            }
+            let ready = |ticket: &&Ticket| {
+                transfers[*ticket].after.iter().all(|earlier| !transfers.contains_key(earlier))
+            };
+            if let Some(next) = queue.iter().find(ready).copied() {
+                let latency = machine.link(lane.0, lane.1).map_or(Nanos::ZERO, |link| link.latency);
+                let transfer = transfers.get_mut(&next).expect("a queued copy exists");
+                transfer.flows_at = Some(*clock + latency.0 as f64);
+            }
+        }
+    }
+
+    /// Lets time pass until the next thing happens. Returns whether that is the kernel's end.
+    fn advance(&mut self, kernel: Option<&mut Running>) -> bool {
+        self.take_up();
+        let clock = self.clock;
+        let flowing: Vec<Ticket> = self
+            .transfers
+            .iter()
+            .filter(|(_, t)| t.flows_at.is_some_and(|at| at <= clock))
+            .map(|(t, _)| *t)
+            .collect();
+        let copies = flowing.iter().map(|ticket| {
+            let lane = self.transfers[ticket].lane;
+            Demand::copy(lane.0, lane.1, self.speed(lane))
+        });
+        let demands: Vec<Demand> = copies.chain(kernel.iter().map(|k| k.demand.clone())).collect();
+        let shares = self.shares.divide(&demands);
+        // Bytes a nanosecond for each copy, and the moment at which each would end at that rate.
+        let flows: Vec<(Ticket, f64, f64)> = flowing
+            .iter()
+            .zip(&shares)
+            .map(|(ticket, share)| {
+                let transfer = &self.transfers[ticket];
+                let rate = self.speed(transfer.lane) * share / 1e9;
+                (*ticket, rate, clock + transfer.remaining / rate)
+            })
+            .collect();
+        let kernel_rate = kernel.as_ref().map(|k| shares[flows.len()] / k.alone);
+        let kernel_end = kernel.as_ref().zip(kernel_rate).map(|(k, rate)| clock + k.remaining / rate);
+        // The next moment at which a rate changes.
+        let beginnings = self.transfers.values().filter_map(|t| t.flows_at).filter(|at| *at > clock);
+        let ends = flows.iter().map(|(.., end)| *end).chain(kernel_end);
+        let next = beginnings.chain(ends).fold(f64::INFINITY, f64::min);
+        assert!(next.is_finite(), "nothing moves and something waits");
+        self.clock = next;
+        for (ticket, rate, end) in flows {
+            if end <= next {
+                self.end(ticket);
+            } else if let Some(transfer) = self.transfers.get_mut(&ticket) {
+                transfer.remaining -= (next - clock) * rate;
+            }
+        }
+        if let (Some(kernel), Some(rate)) = (kernel, kernel_rate) {
+            kernel.remaining -= (next - clock) * rate;
+        }
+        kernel_end.is_some_and(|end| end <= next)
+    }
+
+    fn end(&mut self, ticket: Ticket) {
+        if let Some(transfer) = self.transfers.remove(&ticket) {
+            let queue = self.lanes.get_mut(&transfer.lane).expect("a copy has a lane");
+            queue.retain(|other| *other != ticket);
+        }
+    }
+
+    /// Moves the clock to a whole nanosecond, so that times read off it add up.
+    fn tick(&mut self) {
+        self.clock = (self.clock - 1e-3).ceil().max(0.0);
+    }
+}
+
+impl Backend for Sim {
+    fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let lane = (order.from.tier, order.to.tier);
+        let after = order.after.iter().copied().filter(|t| self.transfers.contains_key(t)).collect();
+        let remaining = order.bytes.0.max(1) as f64;
+        self.transfers.insert(ticket, Transfer { lane, after, flows_at: None, remaining });
+        self.lanes.entry(lane).or_default().push_back(ticket);
+        ticket
+    }
+
+    fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {
+        Ok(!self.transfers.contains_key(&ticket))
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), CopyError> {
+        while self.transfers.contains_key(&ticket) {
+            self.advance(None);
+        }
+        self.tick();
+        Ok(())
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.end(ticket);
+    }
+
+    fn forget(&mut self, _ticket: Ticket) {}
+
+    fn now(&self) -> Nanos {
+        Nanos((self.clock - 1e-3).ceil().max(0.0) as u64)
+    }
+}
+
+impl World for Sim {
+    fn load(&mut self, _tensor: &Tensor, _place: Place) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
+        let alone = self.times.time(&self.machine, work).0.max(1) as f64;
+        let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9);
+        let mut running = Running { remaining: 1.0, alone, demand };
+        while !self.advance(Some(&mut running)) {}
+        self.tick();
+        Ok(())
+    }
+
+    fn measured(&self) -> bool {
+        false
+    }
+}
+
+/// How long it takes to copy `bytes` between two tiers with nothing else going on.
+pub fn copy_time(machine: &Machine, from: TierId, to: TierId, bytes: Bytes) -> Nanos {
+    let mut sim = Sim::new(machine.clone());
+    let place = |tier| Place { tier, offset: Bytes::ZERO };
+    let ticket = sim.copy(CopyOrder { from: place(from), to: place(to), bytes, after: &[] });
+    sim.wait(ticket).expect("simulated copies do not fail");
+    sim.now()
+}

@@ -1,0 +1,51 @@
+//! A world that kernels run in: a backend that moves bytes, and computes beside.
+
+use tiercel_core::{Backend, Bytes, Manager, Operand, Place, Step, Traffic};
+use tiercel_workload::{Kernel, Tensor};
+
+/// A kernel that has all its operands in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// When in the trace it runs.
+    pub step: Step,
+    /// What it is.
+    pub kernel: &'a Kernel,
+    /// The objects that it uses, each once.
+    pub operands: &'a [Operand],
+    /// Where each operand is, and its size.
+    pub places: &'a [(Place, Bytes)],
+    /// For each of the kernel's reads, then for each of its writes, which operand it is.
+    pub slots: &'a [usize],
+    /// The bytes that it moves on each tier.
+    pub traffic: &'a [Traffic],
+}
+
+/// A backend in which kernels run.
+pub trait World: Backend {
+    /// Gives a tensor that outlives iterations its first contents.
+    fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String>;
+
+    /// Runs a kernel and returns when it has ended.
+    fn compute(&mut self, work: &Work<'_>) -> Result<(), String>;
+
+    /// Whether times are read off a clock on the wall.
+    fn measured(&self) -> bool;
+}
+
+/// The bytes that a kernel moves on each tier when every operand is used where its primary is.
+pub fn traffic_of<B: Backend + ?Sized>(manager: &Manager<B>, operands: &[Operand], out: &mut Vec<Traffic>) {
+    out.clear();
+    for operand in operands {
+        let Some(tier) = manager.home(operand.object) else { continue };
+        let at = out.iter().position(|t| t.tier == tier).unwrap_or_else(|| {
+            out.push(Traffic { tier, read: Bytes::ZERO, write: Bytes::ZERO });
+            out.len() - 1
+        });
+        if operand.access.reads() {
+            out[at].read += operand.bytes;
+        }
+        if operand.access.writes() {
+            out[at].write += operand.bytes;
+        }
+    }
+}

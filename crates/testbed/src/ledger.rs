@@ -1,0 +1,115 @@
+//! What every object should hold, kept in the simplest way, and kernels that check it byte by byte.
+
+use std::collections::BTreeMap;
+
+use tiercel_core::{Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Step};
+
+use crate::Jumble;
+
+/// What every object should hold: a number that stands for its bytes, none before the first write.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    contents: BTreeMap<ObjectId, Option<u64>>,
+    writes: u64,
+    retired: std::collections::BTreeSet<ObjectId>,
+}
+
+fn byte(number: u64, at: usize) -> u8 {
+    ((number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ at as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 56) as u8
+}
+
+impl Ledger {
+    /// A new object, not written yet.
+    pub fn add(&mut self, object: ObjectId) {
+        self.contents.insert(object, None);
+    }
+
+    /// The object has been given up.
+    pub fn remove(&mut self, object: ObjectId) {
+        self.contents.remove(&object);
+    }
+
+    /// Every object that has not been given up.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        self.contents.keys().copied().collect()
+    }
+
+    /// Whether anything has been written to the object.
+    pub fn is_written(&self, object: ObjectId) -> bool {
+        self.contents.get(&object).is_some_and(Option::is_some)
+    }
+
+    /// Begins a kernel, verifies every byte that it reads, writes every byte that it writes, and ends it.
+    pub fn kernel(
+        &mut self,
+        manager: &mut Manager<Jumble>,
+        step: Step,
+        operands: &[Operand],
+        beside: impl FnOnce(&mut Manager<Jumble>),
+    ) -> Result<(), Error> {
+        manager.begin(step, operands)?;
+        let homes: Vec<_> = operands.iter().map(|o| manager.place(o.object)).collect();
+        beside(manager);
+        for (operand, home) in operands.iter().zip(homes) {
+            let (place, size) = (manager.place(operand.object), manager.size(operand.object)?);
+            assert_eq!(place, home, "a primary changed during a kernel");
+            let place = place.expect("a kernel's operand has a place");
+            if operand.access.reads() {
+                self.verify(manager, operand.object, place, size);
+            }
+            if operand.access.writes() {
+                self.writes += 1;
+                let bytes = manager.backend_mut().bytes_mut(place, size);
+                bytes.iter_mut().enumerate().for_each(|(at, b)| *b = byte(self.writes, at));
+                self.contents.insert(operand.object, Some(self.writes));
+            }
+        }
+        manager.end(step, operands);
+        Ok(())
+    }
+
+    fn verify(&self, manager: &Manager<Jumble>, object: ObjectId, place: tiercel_core::Place, size: Bytes) {
+        let Some(Some(number)) = self.contents.get(&object).copied() else { return };
+        let bytes = manager.backend().bytes(place, size);
+        let wrong = bytes.iter().enumerate().find(|(at, b)| **b != byte(number, *at));
+        assert_eq!(wrong, None, "{} holds wrong bytes at {place:?}", manager.what(object));
+    }
+
+    /// Verifies that no object is copied after it was retired.
+    pub fn watch(&mut self, manager: &mut Manager<Jumble>) {
+        for stamped in manager.take_events() {
+            match stamped.event {
+                Event::Retired { object } => {
+                    self.retired.insert(object);
+                }
+                Event::CopyStarted { object, .. } => {
+                    assert!(!self.retired.contains(&object), "{object} is copied after it was retired");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A machine with tiers of these capacities; kernels can work on the first `computable` of them.
+pub fn machine(capacities: &[u64], computable: usize) -> Machine {
+    let mut toml = "name = \"testbed\"\n".to_string();
+    for (tier, capacity) in capacities.iter().enumerate() {
+        toml += &format!(
+            "[[tier]]\nname = \"t{tier}\"\ncapacity = \"{capacity} B\"\nread = \"{0} GB/s\"\nwrite = \"{0} GB/s\"\n\
+             latency = \"{1} ns\"\ncomputable = {2}\n",
+            100 >> tier,
+            80 << tier,
+            tier < computable,
+        );
+    }
+    for tier in 1..capacities.len() {
+        for (from, to) in [(tier - 1, tier), (tier, tier - 1)] {
+            toml += &format!(
+                "[[link]]\nfrom = \"t{from}\"\nto = \"t{to}\"\nthreads = 1\nbandwidth = {{ 1 = \"{} GB/s\" }}\n",
+                40 >> tier
+            );
+        }
+    }
+    Machine::parse(&toml).expect("the testbed's machine is sound")
+}

@@ -1,0 +1,9 @@
+//! For tests: a world that does everything as awkwardly as it may, and a naive model of what objects hold.
+
+mod jumble;
+mod ledger;
+mod seeds;
+
+pub use jumble::Jumble;
+pub use ledger::{Ledger, machine};
+pub use seeds::for_seeds;
