@@ -31,6 +31,9 @@ const FILE_THREADS: u32 = 8;
 
 /// The memories of this very machine.
 ///
+/// A copy of less than 8 MiB begins at the latest with the next call other than `now`; the `slice` that every
+/// kernel begins with is one.
+///
 /// Dropping it abandons the copies that have not begun, ends every thread, and gives all memory and disk space
 /// back. The addresses that [`Host::slice`] gave are dead then.
 pub struct Host {
@@ -71,6 +74,7 @@ impl Host {
     /// written only while no copy reads or writes them, and never after the host is dropped. The manager's
     /// `begin` and `end` see to the former. Panics where the stretch is not within the tier.
     pub fn slice(&self, place: Place, bytes: Bytes) -> Option<NonNull<[u8]>> {
+        self.engine.nudge();
         let Store::Mapped(mapping) = &self.memory(place.tier).store else { return None };
         let start = NonNull::new(mapping.address(place.offset.0, bytes.0))?;
         Some(NonNull::slice_from_raw_parts(start, bytes.0 as usize))
@@ -79,6 +83,7 @@ impl Host {
     /// Lets a kernel that began at `started` pay for its traffic with throttled tiers: returns when they would
     /// have moved that much, beside whatever the copies moved. Other tiers charge by being what they are.
     pub fn charge(&mut self, traffic: &[Traffic], started: Nanos) {
+        self.engine.nudge();
         let clock = self.engine.mover().clock;
         let reserve = |t: &Traffic| {
             let throttle = self.memory(t.tier).throttle.as_ref()?;

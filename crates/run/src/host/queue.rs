@@ -83,7 +83,7 @@ pub(crate) struct Queue {
     lanes: Vec<Lane>,
     /// Copies that are about to end; empty between calls.
     ending: Vec<u32>,
-    /// Lanes that have got a copy to do since last asked.
+    /// Lanes that may have work for one more of their threads.
     stirred: Vec<usize>,
     /// Whether an awaited copy has ended since last asked.
     news: bool,
@@ -288,9 +288,22 @@ impl Queue {
         mem::take(&mut self.news)
     }
 
-    /// One of the lanes that have got a copy to do since last asked.
+    /// Says that a lane may have work for one more of its threads.
+    pub(crate) fn stir(&mut self, lane: usize) {
+        if !self.stirred.contains(&lane) {
+            self.stirred.push(lane);
+        }
+    }
+
+    /// One of the lanes that may have work for one more of their threads.
     pub(crate) fn take_stirred(&mut self) -> Option<usize> {
         self.stirred.pop()
+    }
+
+    /// Says that a lane has got so many threads of its own.
+    pub(crate) fn staff(&mut self, lane: usize, threads: u32) {
+        self.lanes[lane].staff = Some(threads);
+        self.lanes[lane].line.reserve(COPIES);
     }
 
     /// A lane.
@@ -315,9 +328,8 @@ impl Queue {
             self.ending.push(slot);
         } else {
             self.lanes[job.lane].line.push_back((slot, job.ticket));
-            if !self.stirred.contains(&job.lane) {
-                self.stirred.push(job.lane);
-            }
+            let lane = job.lane;
+            self.stir(lane);
         }
     }
 

@@ -3,8 +3,8 @@
 //! Data that changes tier is cold more often than not: nobody has read it for a while, and its destination is
 //! larger than the caches. Non-temporal stores then save reading the destination first, and prefetching a few
 //! lines ahead of the hardware keeps the reads going; together they are half as fast again as `memcpy` on the
-//! machines tried. A copy that fits in a core's own cache is left to `memcpy`: its bytes stay near for whoever
-//! asked for them.
+//! machines tried. A copy that takes up little of a core's own cache is left to `memcpy`: its bytes stay near for
+//! whoever asked for them.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -52,7 +52,7 @@ impl Method {
         static THRESHOLD: OnceLock<Bytes> = OnceLock::new();
         let threshold = THRESHOLD.get_or_init(|| {
             let core = supply::cache(2).unwrap_or(Bytes::mib(1));
-            Bytes(core.0 / 4)
+            Bytes(core.0 / 16)
         });
         if bytes <= *threshold { Method::Plain } else { Method::cold() }
     }

@@ -18,11 +18,15 @@ use super::stream::Method;
 use super::supply;
 use super::throttle::{Clock, Throttle};
 
-/// What one request to a file moves.
-const FILE_CHUNK: u64 = 2 << 20;
+/// What one request to a file moves. The system cuts it into what the device takes, and has those in flight at
+/// once; requests of 1 and 2 MiB were 5 to 15 % slower.
+const REQUEST: u64 = 4 << 20;
 
 /// The least and the most that one thread moves at a time between memories.
-const CHUNKS: (u64, u64) = (128 << 10, 1 << 20);
+const CHUNKS: (u64, u64) = (1 << 20, 4 << 20);
+
+/// The least between memories of which one is throttled.
+const PACED: u64 = 64 << 10;
 
 /// How long a chunk to or from a throttled tier should take, so that kernels and copies alternate finely.
 const TURN: Nanos = Nanos(2_000_000);
@@ -56,13 +60,13 @@ impl Tiers {
     /// How much one thread should move at a time.
     pub(crate) fn chunk(&self, order: &CopyOrder<'_>, threads: u32) -> u64 {
         let ends = [order.from, order.to].map(|place| &self.tiers[place.tier.index()]);
-        if ends.iter().any(|memory| memory.filed()) {
-            return FILE_CHUNK;
+        let (mut least, mut most) =
+            if ends.iter().any(|memory| memory.filed()) { (REQUEST, REQUEST) } else { CHUNKS };
+        for throttle in ends.iter().filter_map(|memory| memory.throttle.as_ref()) {
+            most = most.min(throttle.in_time(TURN).0 / PAGE as u64 * PAGE as u64).max(PACED);
+            least = least.min(most);
         }
-        let share = order.bytes.0.div_ceil(u64::from(threads)).next_multiple_of(PAGE as u64);
-        let turn = ends.iter().filter_map(|memory| Some(memory.throttle.as_ref()?.in_time(TURN).0)).min();
-        let most = turn.map_or(CHUNKS.1, |turn| (turn / PAGE as u64 * PAGE as u64).clamp(CHUNKS.0, CHUNKS.1));
-        share.clamp(CHUNKS.0, most)
+        order.bytes.0.div_ceil(u64::from(threads)).next_multiple_of(PAGE as u64).clamp(least, most)
     }
 
     fn transfer(&self, chunk: &Chunk, spare: &mut Buffer) -> Result<(), CopyError> {
@@ -91,8 +95,8 @@ impl Tiers {
                 a.read(source, unsafe { std::slice::from_raw_parts_mut(b, paged as usize) })
             }
             (Store::Filed(a), Store::Filed(b)) => {
-                let between = spare.get(FILE_CHUNK as usize).map_err(|e| {
-                    CopyError(format!("no memory for a buffer of {} between files: {e}", Bytes(FILE_CHUNK)))
+                let between = spare.get(REQUEST as usize).map_err(|e| {
+                    CopyError(format!("no memory for a buffer of {} between files: {e}", Bytes(REQUEST)))
                 })?;
                 let between = &mut between[..paged as usize];
                 a.read(source, between)?;
