@@ -13,8 +13,9 @@
 
 use tiercel_core::{Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId};
 
+use crate::garbage::Garbage;
 use crate::gather::gather;
-use crate::moves::{make_room, prefetch};
+use crate::moves::{Pricing, make_room, prefetch};
 use crate::recency::Recency;
 
 /// Which optimisations are on.
@@ -44,8 +45,7 @@ impl Mode {
 pub struct CachedArrays {
     mode: Mode,
     recency: Recency,
-    /// Retired, but not freed yet.
-    garbage: Vec<ObjectId>,
+    garbage: Garbage,
 }
 
 const FAST: TierId = TierId(0);
@@ -53,17 +53,17 @@ const FAST: TierId = TierId(0);
 impl CachedArrays {
     /// The policy in this mode.
     pub fn new(mode: Mode) -> CachedArrays {
-        CachedArrays { mode, recency: Recency::default(), garbage: Vec::new() }
+        CachedArrays { mode, recency: Recency::default(), garbage: Garbage::default() }
+    }
+
+    fn pricing(&self) -> Pricing<'_> {
+        Pricing { recency: &self.recency, keep: &[] }
     }
 
     /// Frees what is retired; says whether there was anything.
     fn collect(&mut self, m: &mut Manager) -> Result<bool, Error> {
-        let any = !self.garbage.is_empty();
-        for object in self.garbage.drain(..) {
-            self.recency.remove(object);
-            m.retire(object)?;
-        }
-        Ok(any)
+        let CachedArrays { garbage, recency, .. } = self;
+        garbage.collect(m, |object| recency.remove(object))
     }
 
     /// Does something that may run out of memory; if it does, frees what is retired and tries once more.
@@ -85,7 +85,7 @@ impl CachedArrays {
         let tiers: Vec<TierId> = if self.mode.local { tiers.collect() } else { tiers.rev().collect() };
         for &tier in &tiers {
             let mut region = m.allocate(tier, size);
-            if region.is_err() && self.mode.local && make_room(m, &self.recency, object, tier, &[])? {
+            if region.is_err() && self.mode.local && make_room(m, self.pricing(), object, tier)? {
                 region = m.allocate(tier, size);
             }
             let Ok(region) = region else { continue };
@@ -134,13 +134,13 @@ impl Policy for CachedArrays {
             }
             Hint::Retire => {
                 self.recency.archive(object);
-                self.garbage.push(object);
+                self.garbage.add(object);
                 return Ok(());
             }
         };
         self.recency.touch(object);
         if fetches && m.home(object) != Some(FAST) {
-            self.collecting(m, |policy, m| prefetch(m, &policy.recency, object, FAST, true))?;
+            self.collecting(m, |policy, m| prefetch(m, policy.pricing(), object, FAST, true))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 use tiercel_core::{Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId};
 
 use crate::gather::gather;
-use crate::moves::evict;
+use crate::moves::{Pricing, evict};
 use crate::recency::Recency;
 
 /// Where objects are born.
@@ -83,7 +83,7 @@ impl Policy for Fixed {
         }
         for operand in operands {
             while m.home(operand.object).is_some_and(|home| home < slowest) {
-                evict(m, &self.recency, operand.object)?;
+                evict(m, Pricing { recency: &self.recency, keep: &[] }, operand.object)?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use tiercel_core::{Bytes, Error, Manager, ObjectId, Operand, Step, TierId};
 
-use crate::moves::{evict, make_room, prefetch};
+use crate::moves::{Pricing, evict, make_room, prefetch};
 use crate::recency::Recency;
 
 /// Makes sure that a kernel can work on all of its operands.
@@ -19,8 +19,8 @@ pub fn gather(m: &mut Manager, recency: &Recency, step: Step, operands: &[Operan
     // The largest first: small ones fit into what is left.
     missing.sort_by_key(|object| std::cmp::Reverse(m.size(*object).unwrap_or_default()));
     for &object in &missing {
-        if !bring(m, recency, object, &keep)? {
-            return regroup(m, recency, step, &keep);
+        if !bring(m, Pricing { recency, keep: &keep }, object)? {
+            return regroup(m, Pricing { recency, keep: &[] }, step, &keep);
         }
     }
     Ok(())
@@ -35,11 +35,11 @@ fn computable_tiers(m: &Manager) -> Vec<TierId> {
 }
 
 /// Fetches one object to the fastest tier that has room or can make some.
-fn bring(m: &mut Manager, recency: &Recency, object: ObjectId, keep: &[ObjectId]) -> Result<bool, Error> {
+fn bring(m: &mut Manager, pricing: Pricing<'_>, object: ObjectId) -> Result<bool, Error> {
     for tier in computable_tiers(m) {
         let room = m.space(tier).heap(tiercel_core::ZoneId::MAIN).largest_free() >= m.size(object)?;
-        let room = room || make_room(m, recency, object, tier, keep)?;
-        if room && prefetch(m, recency, object, tier, false)? {
+        let room = room || make_room(m, pricing, object, tier)?;
+        if room && prefetch(m, pricing, object, tier, false)? {
             return Ok(true);
         }
     }
@@ -47,7 +47,7 @@ fn bring(m: &mut Manager, recency: &Recency, object: ObjectId, keep: &[ObjectId]
 }
 
 /// Clears out every object that may move, then fetches the operands into the empty memory.
-fn regroup(m: &mut Manager, recency: &Recency, step: Step, operands: &[ObjectId]) -> Result<(), Error> {
+fn regroup(m: &mut Manager, pricing: Pricing<'_>, step: Step, operands: &[ObjectId]) -> Result<(), Error> {
     let tiers = computable_tiers(m);
     for &tier in tiers.iter().rev() {
         for object in m.objects_on(tier) {
@@ -55,7 +55,7 @@ fn regroup(m: &mut Manager, recency: &Recency, step: Step, operands: &[ObjectId]
                 continue;
             }
             while m.home(object).is_some_and(|home| m.machine().tier(home).computable) {
-                evict(m, recency, object)?;
+                evict(m, pricing, object)?;
             }
             for region in m.regions_of(object).collect::<Vec<_>>() {
                 if tiers.contains(&m.tier(region)) {
@@ -69,7 +69,7 @@ fn regroup(m: &mut Manager, recency: &Recency, step: Step, operands: &[ObjectId]
     for &object in &operands {
         let mut fetched = false;
         for &tier in &tiers {
-            fetched = fetched || prefetch(m, recency, object, tier, false)?;
+            fetched = fetched || prefetch(m, pricing, object, tier, false)?;
         }
         if !fetched {
             let wanted: Bytes = operands.iter().filter_map(|object| m.size(*object).ok()).sum();

@@ -2,6 +2,7 @@
 
 pub mod cachedarrays;
 pub mod fixed;
+pub mod garbage;
 pub mod gather;
 pub mod memory_mode;
 pub mod moves;

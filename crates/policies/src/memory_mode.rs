@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 use tiercel_core::{Bytes, Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId, Traffic};
 
+use crate::garbage::Garbage;
+
 /// The size of a cache block: one line of the memory controller.
 const BLOCK: u64 = 64;
 
@@ -137,18 +139,14 @@ pub struct MemoryMode {
     cache: Option<DirectMapped>,
     /// Where the next sparse access to each object begins.
     cursors: Vec<u64>,
-    garbage: Vec<ObjectId>,
+    garbage: Garbage,
 }
 
 impl MemoryMode {
     /// The cache under a program that frees memory as soon as it can (`eager`, the paper's 2LM: M) or only between
     /// iterations (2LM: ∅).
     pub fn new(eager: bool) -> MemoryMode {
-        MemoryMode { eager, cache: None, cursors: Vec::new(), garbage: Vec::new() }
-    }
-
-    fn collect(&mut self, m: &mut Manager) -> Result<(), Error> {
-        self.garbage.drain(..).try_for_each(|object| m.retire(object))
+        MemoryMode { eager, cache: None, cursors: Vec::new(), garbage: Garbage::default() }
     }
 
     /// What an operand meets in the cache.
@@ -212,7 +210,7 @@ impl Policy for MemoryMode {
         let region = match m.allocate(slowest, size) {
             Ok(region) => region,
             Err(_) => {
-                self.collect(m)?;
+                self.garbage.collect(m, |_| ())?;
                 m.allocate(slowest, size).map_err(|_| m.no_room(object, slowest))?
             }
         };
@@ -224,7 +222,7 @@ impl Policy for MemoryMode {
             Hint::Retire if !m.contains(object) => Ok(()),
             Hint::Retire if self.eager => m.retire(object),
             Hint::Retire => {
-                self.garbage.push(object);
+                self.garbage.add(object);
                 Ok(())
             }
             _ => Ok(()),
@@ -238,7 +236,7 @@ impl Policy for MemoryMode {
     }
 
     fn iteration_ended(&mut self, m: &mut Manager) -> Result<(), Error> {
-        self.collect(m)
+        self.garbage.collect(m, |_| ()).map(|_| ())
     }
 
     /// A hit is served by the fast tier. A miss is read from the slow tier, written into the fast one and served from

@@ -8,13 +8,34 @@ use tiercel_core::{Error, EvictError, Manager, ObjectId, RegionId, TierId};
 
 use crate::recency::Recency;
 
+/// What may make room, and what that costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Pricing<'a> {
+    /// When objects were last used: the longest unused cost least, and archived ones less than all others.
+    pub recency: &'a Recency,
+    /// Objects that stay where they are.
+    pub keep: &'a [ObjectId],
+}
+
+impl Pricing<'_> {
+    /// What it costs to lose a region, or `None` where it must stay.
+    fn price(self, m: &Manager, region: RegionId) -> Option<u64> {
+        let owner = m.parent(region)?;
+        if self.keep.contains(&owner) || m.in_use(owner) {
+            return None;
+        }
+        let replica = m.primary(owner) != Some(region);
+        Some(if replica { 0 } else { self.recency.price(owner, m.size_of(region)) })
+    }
+}
+
 /// Moves an object's current bytes to a slower tier and frees the region that it leaves (Listing 1).
-pub fn evict(m: &mut Manager, recency: &Recency, object: ObjectId) -> Result<(), Error> {
+pub fn evict(m: &mut Manager, pricing: Pricing<'_>, object: ObjectId) -> Result<(), Error> {
     let Some(x) = m.primary(object) else { return Ok(()) };
     let fast = m.tier(x);
     let y = match slower_region(m, x) {
         Some(y) => y,
-        None => allocate_below(m, recency, object, fast)?,
+        None => allocate_below(m, pricing, object, fast)?,
     };
     // An object that nothing has written has no bytes worth moving; a linked region may hold them already.
     if m.is_written(object) && !m.is_current(y) {
@@ -30,7 +51,7 @@ pub fn evict(m: &mut Manager, recency: &Recency, object: ObjectId) -> Result<(),
 /// With `force`, room is made by evicting others; without, or where that cannot be done, the object stays.
 pub fn prefetch(
     m: &mut Manager,
-    recency: &Recency,
+    pricing: Pricing<'_>,
     object: ObjectId,
     fast: TierId,
     force: bool,
@@ -45,7 +66,7 @@ pub fn prefetch(
     let size = m.size_of(x);
     let y = match m.allocate(fast, size) {
         Ok(y) => y,
-        Err(_) if force && make_room(m, recency, object, fast, &[object])? => {
+        Err(_) if force && make_room(m, pricing, object, fast)? => {
             m.allocate(fast, size).map_err(|_| m.no_room(object, fast))?
         }
         Err(_) => return Ok(false),
@@ -60,27 +81,21 @@ pub fn prefetch(
     Ok(true)
 }
 
-/// Clears the cheapest stretch of a tier that can hold an object, by evicting what lies there. Objects in `keep` and
-/// objects that a kernel uses stay. Returns whether it could.
+/// Clears the cheapest stretch of a tier that can hold an object, by evicting what lies there. Returns whether it
+/// could.
 pub fn make_room(
     m: &mut Manager,
-    recency: &Recency,
+    pricing: Pricing<'_>,
     object: ObjectId,
     tier: TierId,
-    keep: &[ObjectId],
 ) -> Result<bool, Error> {
     let size = m.size(object)?;
-    let price = |m: &Manager, region: RegionId| match m.parent(region) {
-        Some(owner) if keep.contains(&owner) || m.in_use(owner) => None,
-        Some(owner) if m.primary(owner) != Some(region) => Some(0),
-        Some(owner) => Some(recency.price(owner, m.size_of(region))),
-        None => None,
-    };
+    let price = |m: &Manager, region: RegionId| pricing.price(m, region);
     let vacate = |m: &mut Manager, region: RegionId| match m.parent(region) {
-        Some(owner) if m.primary(owner) == Some(region) => evict(m, recency, owner),
+        Some(owner) if m.primary(owner) == Some(region) => evict(m, pricing, owner),
         _ => m.free(region),
     };
-    let seeds = seeds(m, recency, tier);
+    let seeds = seeds(m, pricing.recency, tier);
     let mut cleared = m.evict_from(tier, size, &seeds, price, vacate);
     if cleared == Err(EvictError::NoWindow) && !seeds.is_empty() {
         cleared = m.evict_from(tier, size, &[], price, vacate);
@@ -117,7 +132,7 @@ fn slower_region(m: &Manager, x: RegionId) -> Option<RegionId> {
 /// which room can be made.
 fn allocate_below(
     m: &mut Manager,
-    recency: &Recency,
+    pricing: Pricing<'_>,
     object: ObjectId,
     above: TierId,
 ) -> Result<RegionId, Error> {
@@ -130,7 +145,7 @@ fn allocate_below(
     }
     let slowest = m.machine().slowest();
     for &tier in slower.iter().filter(|tier| **tier < slowest) {
-        if make_room(m, recency, object, tier, &[object])? {
+        if make_room(m, pricing, object, tier)? {
             return m.allocate(tier, size).map_err(|_| m.no_room(object, tier));
         }
     }

@@ -1,9 +1,15 @@
 //! The executor, and the worlds that it runs in: a simulated one, and real memory.
 
 pub mod executor;
+pub mod host;
+pub mod memory;
 pub mod sim;
+pub mod stage;
 pub mod world;
 
 pub use executor::{Executor, Iteration};
+pub use host::{Host, HostError};
+pub use memory::{Array, Memory};
 pub use sim::Sim;
+pub use stage::{Kernels, Stage, View};
 pub use world::{Work, World};

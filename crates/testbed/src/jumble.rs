@@ -50,12 +50,6 @@ impl Jumble {
         self.failure_rate = rate;
     }
 
-    /// The bytes at a place.
-    pub fn bytes(&self, place: Place, size: Bytes) -> &[u8] {
-        let start = place.offset.0 as usize;
-        &self.memory[place.tier.index()][start..start + size.0 as usize]
-    }
-
     /// The bytes at a place, to change.
     pub fn bytes_mut(&mut self, place: Place, size: Bytes) -> &mut [u8] {
         let start = place.offset.0 as usize;

@@ -2,9 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use tiercel_core::{Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Step};
+use tiercel_core::{Backend, Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Place, Step};
+use tiercel_run::Host;
 
 use crate::Jumble;
+
+/// A world whose bytes a test can see.
+pub trait Visible: Backend {
+    /// The bytes at a place; nothing else may use them meanwhile.
+    fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8];
+}
+
+impl Visible for Jumble {
+    fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8] {
+        self.bytes_mut(place, size)
+    }
+}
+
+impl Visible for Host {
+    fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8] {
+        let mut slice = self.slice(place, size).expect("kernels work on memory");
+        // SAFETY: called between `begin` and `end` of a kernel that uses this region: no copy writes it, and the
+        // borrow of the host keeps a second slice away.
+        unsafe { slice.as_mut() }
+    }
+}
 
 /// What every object should hold: a number that stands for its bytes, none before the first write.
 #[derive(Debug, Default)]
@@ -40,12 +62,12 @@ impl Ledger {
     }
 
     /// Begins a kernel, verifies every byte that it reads, writes every byte that it writes, and ends it.
-    pub fn kernel(
+    pub fn kernel<W: Visible>(
         &mut self,
-        manager: &mut Manager<Jumble>,
+        manager: &mut Manager<W>,
         step: Step,
         operands: &[Operand],
-        beside: impl FnOnce(&mut Manager<Jumble>),
+        beside: impl FnOnce(&mut Manager<W>),
     ) -> Result<(), Error> {
         manager.begin(step, operands)?;
         let homes: Vec<_> = operands.iter().map(|o| manager.place(o.object)).collect();
@@ -59,7 +81,7 @@ impl Ledger {
             }
             if operand.access.writes() {
                 self.writes += 1;
-                let bytes = manager.backend_mut().bytes_mut(place, size);
+                let bytes = manager.backend_mut().bytes(place, size);
                 bytes.iter_mut().enumerate().for_each(|(at, b)| *b = byte(self.writes, at));
                 self.contents.insert(operand.object, Some(self.writes));
             }
@@ -68,15 +90,16 @@ impl Ledger {
         Ok(())
     }
 
-    fn verify(&self, manager: &Manager<Jumble>, object: ObjectId, place: tiercel_core::Place, size: Bytes) {
+    fn verify<W: Visible>(&self, manager: &mut Manager<W>, object: ObjectId, place: Place, size: Bytes) {
         let Some(Some(number)) = self.contents.get(&object).copied() else { return };
-        let bytes = manager.backend().bytes(place, size);
+        let bytes = manager.backend_mut().bytes(place, size);
         let wrong = bytes.iter().enumerate().find(|(at, b)| **b != byte(number, *at));
+        let wrong = wrong.map(|(at, b)| (at, *b));
         assert_eq!(wrong, None, "{} holds wrong bytes at {place:?}", manager.what(object));
     }
 
     /// Verifies that no object is copied after it was retired.
-    pub fn watch(&mut self, manager: &mut Manager<Jumble>) {
+    pub fn watch<W: Backend>(&mut self, manager: &mut Manager<W>) {
         for stamped in manager.take_events() {
             match stamped.event {
                 Event::Retired { object } => {

@@ -5,5 +5,5 @@ mod ledger;
 mod seeds;
 
 pub use jumble::Jumble;
-pub use ledger::{Ledger, machine};
+pub use ledger::{Ledger, Visible, machine};
 pub use seeds::for_seeds;

@@ -246,13 +246,13 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// Leaves ghosts for the copies that use a region about to be freed.
     pub(super) fn haunt(&mut self, region: RegionId) {
         let r = self.region(region);
-        if r.fill.is_none() && r.readers == 0 && r.space.is_empty() {
+        if r.fill.is_none() && r.readers == 0 {
             return;
         }
         let (tier, start) = (r.tier, r.offset);
         let end = start + self.spaces[tier.index()].heap(r.zone).size(r.block);
-        let mut flights = r.space.clone();
-        flights.extend(r.fill);
+        // What haunted it before it was allocated goes on doing so.
+        let mut flights: Vec<FlightId> = r.fill.into_iter().collect();
         flights.extend(self.departures(region));
         for id in flights {
             let Some(flight) = self.flights.get_mut(id.0) else { continue };

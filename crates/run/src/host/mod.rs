@@ -1,0 +1,155 @@
+//! Real memory: the tiers of a machine as mappings and files of this process, and threads that copy among them.
+//!
+//! [`Host`] is the world in which programs run for real. `tiers` knows what is behind each tier and moves a chunk
+//! between any two; `memory` maps, `file` keeps bytes on disk, `supply` knows how much there is, [`stream`] is the
+//! byte copy. `queue` says which chunk is next and `engine` has the threads that move it; `throttle` slows memory
+//! down to stand in for one that this machine does not have.
+
+mod engine;
+mod error;
+mod file;
+mod memory;
+mod queue;
+pub mod stream;
+mod supply;
+mod throttle;
+mod tiers;
+
+use std::ptr::NonNull;
+
+use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId, Traffic};
+
+pub use error::HostError;
+
+use engine::Engine;
+use memory::PAGE;
+use tiers::{Memory, Store, Tiers};
+
+/// A file wants several requests in flight: as many threads as serve each of its directions at least.
+const FILE_THREADS: u32 = 8;
+
+/// The memories of this very machine.
+///
+/// A copy of less than 8 MiB begins at the latest with the next call other than `now`; the `slice` that every
+/// kernel begins with is one.
+///
+/// Dropping it abandons the copies that have not begun, ends every thread, and gives all memory and disk space
+/// back. The addresses that [`Host::slice`] gave are dead then.
+pub struct Host {
+    engine: Engine<Tiers>,
+    threads: Vec<u32>,
+}
+
+impl Host {
+    /// Maps, reserves and faults in everything that the machine's tiers ask for, or says what is missing.
+    pub fn open(machine: &Machine) -> Result<Host, HostError> {
+        machine.check()?;
+        let tiers = machine.tiers.iter().map(Memory::open).collect::<Result<Vec<_>, _>>()?;
+        let mut threads = Vec::new();
+        for from in machine.tier_ids() {
+            for to in machine.tier_ids() {
+                let link = machine.link(from, to).map_or(1, |link| link.threads);
+                let file = tiers[from.index()].filed() || tiers[to.index()].filed();
+                threads.push(if file { link.max(FILE_THREADS) } else { link });
+            }
+        }
+        let engine = Engine::new(Tiers::new(tiers), threads.clone());
+        Ok(Host { engine, threads })
+    }
+
+    /// Whether a tier is plain memory slowed down to stand in for another; reports must say so.
+    pub fn emulated(&self, tier: TierId) -> bool {
+        self.memory(tier).throttle.is_some()
+    }
+
+    /// Whether a tier is a file on a file system that refuses direct I/O, so that the system's cache is in its way.
+    pub fn buffered(&self, tier: TierId) -> bool {
+        matches!(&self.memory(tier).store, Store::Filed(file) if !file.direct())
+    }
+
+    /// The bytes of a stretch of a tier, for a kernel to work on; `None` where the tier is a file.
+    ///
+    /// Making the address is safe, using it is not: the bytes may be read only while no copy writes them, and
+    /// written only while no copy reads or writes them, and never after the host is dropped. The manager's
+    /// `begin` and `end` see to the former. Panics where the stretch is not within the tier.
+    pub fn slice(&self, place: Place, bytes: Bytes) -> Option<NonNull<[u8]>> {
+        self.engine.nudge();
+        let Store::Mapped(mapping) = &self.memory(place.tier).store else { return None };
+        let start = NonNull::new(mapping.address(place.offset.0, bytes.0))?;
+        Some(NonNull::slice_from_raw_parts(start, bytes.0 as usize))
+    }
+
+    /// Lets a kernel that began at `started` pay for its traffic with throttled tiers: returns when they would
+    /// have moved that much, beside whatever the copies moved. Other tiers charge by being what they are.
+    pub fn charge(&mut self, traffic: &[Traffic], started: Nanos) {
+        self.engine.nudge();
+        let clock = self.engine.mover().clock;
+        let reserve = |t: &Traffic| {
+            let throttle = self.memory(t.tier).throttle.as_ref()?;
+            Some(throttle.reserve(t.read, t.write, started))
+        };
+        if let Some(end) = traffic.iter().filter_map(reserve).max() {
+            clock.sleep(end);
+        }
+    }
+
+    fn memory(&self, tier: TierId) -> &Memory {
+        &self.engine.mover().tiers[tier.index()]
+    }
+
+    /// Panics where the stretch is no place for a copy: the manager never asks for one.
+    fn check(&self, order: &CopyOrder<'_>) {
+        let (from, to) = (order.from, order.to);
+        let paged = self.memory(from.tier).filed() || self.memory(to.tier).filed();
+        let unit = if paged { PAGE as u64 } else { 1 };
+        let bytes = order.bytes.0.checked_next_multiple_of(unit).expect("a copy of an amount that exists");
+        for place in [from, to] {
+            let len = self.memory(place.tier).len();
+            assert!(
+                place.offset.0.checked_add(bytes).is_some_and(|end| end <= len),
+                "a copy of {} at {} of {} leaves its {}",
+                order.bytes,
+                place.offset.0,
+                place.tier,
+                Bytes(len)
+            );
+            assert!(
+                place.offset.0 % unit == 0,
+                "a copy with a file starts at a page, not at {}",
+                place.offset.0
+            );
+        }
+        let apart = from.offset.0.abs_diff(to.offset.0) >= bytes;
+        assert!(from.tier != to.tier || apart, "a copy within {} overlaps itself", from.tier);
+    }
+}
+
+impl Backend for Host {
+    fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.check(&order);
+        let tiers = &self.engine.mover().tiers;
+        let lane = order.from.tier.index() * tiers.len() + order.to.tier.index();
+        let chunk = self.engine.mover().chunk(&order, self.threads[lane]);
+        self.engine.start(&order, lane, chunk)
+    }
+
+    fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {
+        self.engine.done(ticket)
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), CopyError> {
+        self.engine.wait(ticket)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.engine.cancel(ticket);
+    }
+
+    fn forget(&mut self, ticket: Ticket) {
+        self.engine.forget(ticket);
+    }
+
+    fn now(&self) -> Nanos {
+        self.engine.mover().clock.now()
+    }
+}

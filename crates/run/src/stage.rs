@@ -1,0 +1,124 @@
+//! Real memory with kernels that work on it: the host as a world for the executor.
+
+use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, Ticket};
+use tiercel_workload::Tensor;
+
+use crate::host::Host;
+use crate::world::{Work, World};
+
+/// The bytes of one operand.
+#[derive(Debug)]
+pub enum View<'a> {
+    /// To look at.
+    Read(&'a [u8]),
+    /// To look at and to change.
+    Write(&'a mut [u8]),
+}
+
+/// Arithmetic on memory that the manager owns.
+pub trait Kernels {
+    /// Gives a tensor that outlives iterations its first contents.
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String>;
+
+    /// Runs a kernel on its operands, in the order of `work.operands`.
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
+}
+
+/// Real memory and the kernels that work on it.
+pub struct Stage<K> {
+    host: Host,
+    kernels: K,
+}
+
+impl<K: Kernels> Stage<K> {
+    /// A world of these memories and these kernels.
+    pub fn new(host: Host, kernels: K) -> Stage<K> {
+        Stage { host, kernels }
+    }
+
+    /// The memories.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The kernels.
+    pub fn kernels(&self) -> &K {
+        &self.kernels
+    }
+}
+
+/// The bytes of a kernel's operands.
+///
+/// # Safety
+/// The manager has begun a kernel with just these operands, each object named once or only read, and the views are
+/// gone before it ends: then no copy writes to the regions, none reads those that the kernel writes, and regions of
+/// different objects do not overlap.
+pub(crate) unsafe fn views<'h>(
+    host: &'h Host,
+    operands: &[Operand],
+    places: &[(Place, Bytes)],
+) -> Result<Vec<View<'h>>, String> {
+    let mut views = Vec::with_capacity(operands.len());
+    for (operand, &(place, size)) in operands.iter().zip(places) {
+        let slice = host.slice(place, size);
+        let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
+        views.push(if operand.access.writes() {
+            // SAFETY: the caller promises that nothing else refers to these bytes.
+            View::Write(unsafe { slice.as_mut() })
+        } else {
+            // SAFETY: the caller promises that nothing writes these bytes.
+            View::Read(unsafe { slice.as_ref() })
+        });
+    }
+    Ok(views)
+}
+
+impl<K> Backend for Stage<K> {
+    fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.host.copy(order)
+    }
+
+    fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {
+        self.host.done(ticket)
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), CopyError> {
+        self.host.wait(ticket)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.host.cancel(ticket);
+    }
+
+    fn forget(&mut self, ticket: Ticket) {
+        self.host.forget(ticket);
+    }
+
+    fn now(&self) -> Nanos {
+        self.host.now()
+    }
+}
+
+impl<K: Kernels> World for Stage<K> {
+    fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
+        let slice = self.host.slice(place, tensor.bytes);
+        let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
+        // SAFETY: the executor has begun a kernel that writes this object: the manager has waited for every copy
+        // that touches the region and no other region overlaps it.
+        self.kernels.load(tensor, unsafe { slice.as_mut() })
+    }
+
+    fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
+        let started = self.host.now();
+        // SAFETY: the executor calls this between `begin` and `end` of just this kernel.
+        let mut views = unsafe { views(&self.host, work.operands, work.places)? };
+        self.kernels.run(work, &mut views)?;
+        drop(views);
+        self.host.charge(work.traffic, started);
+        Ok(())
+    }
+
+    fn measured(&self) -> bool {
+        true
+    }
+}
