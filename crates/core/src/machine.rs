@@ -236,6 +236,15 @@ impl Machine {
     /// Reads a machine from its TOML form.
     pub fn parse(toml: &str) -> Result<Machine, MachineError> {
         let file: File = toml::from_str(toml).map_err(|e| MachineError::Form(e.to_string()))?;
+        let mut machine = Machine {
+            name: file.name.clone(),
+            source: file.source.clone(),
+            contention: file.contention,
+            compute: file.compute,
+            tiers: file.tiers.clone(),
+            links: Vec::new(),
+        };
+        machine.check_tiers()?;
         let wrong = |what: String| MachineError::Figure { machine: file.name.clone(), what };
         let tier = |name: &str| {
             let found = file.tiers.iter().position(|t| t.name == name);
@@ -244,7 +253,6 @@ impl Machine {
                 wrong(format!("a link names the tier `{name}`; the tiers are {}", known.join(", ")))
             })
         };
-        let mut links = Vec::new();
         for link in &file.links {
             let mut curve = Vec::new();
             for (threads, speed) in &link.bandwidth {
@@ -256,7 +264,7 @@ impl Machine {
                 curve.push((threads, speed));
             }
             curve.sort_by_key(|(threads, _)| *threads);
-            links.push(Link {
+            machine.links.push(Link {
                 from: tier(&link.from)?,
                 to: tier(&link.to)?,
                 latency: link.latency,
@@ -264,14 +272,6 @@ impl Machine {
                 curve,
             });
         }
-        let mut machine = Machine {
-            name: file.name.clone(),
-            source: file.source.clone(),
-            contention: file.contention,
-            compute: file.compute,
-            tiers: file.tiers.clone(),
-            links,
-        };
         machine.check()?;
         machine.complete();
         Ok(machine)
@@ -323,8 +323,12 @@ impl Machine {
 
     /// Verifies every figure, so that nothing that uses the machine has to.
     pub fn check(&self) -> Result<(), MachineError> {
+        self.check_tiers()?;
+        self.check_links()
+    }
+
+    fn check_tiers(&self) -> Result<(), MachineError> {
         let wrong = |what: String| Err(MachineError::Figure { machine: self.name.clone(), what });
-        let speed_ok = |b: Bandwidth| b.0.is_finite() && b.0 > 0.0;
         if self.tiers.is_empty() || self.tiers.len() > 64 {
             return wrong(format!("{} tiers; a machine has 1 to 64", self.tiers.len()));
         }
@@ -365,6 +369,11 @@ impl Machine {
         if !self.tiers[0].computable {
             return wrong(format!("kernels cannot work on the fastest tier, `{}`", self.tiers[0].name));
         }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), MachineError> {
+        let wrong = |what: String| Err(MachineError::Figure { machine: self.name.clone(), what });
         for (i, link) in self.links.iter().enumerate() {
             let at = self.link_name(link.from, link.to);
             if link.from == link.to {
@@ -433,6 +442,10 @@ impl Machine {
         let name = |t: TierId| self.tiers.get(t.index()).map_or("?", |t| t.name.as_str());
         format!("link {} → {}", name(from), name(to))
     }
+}
+
+fn speed_ok(speed: Bandwidth) -> bool {
+    speed.0.is_finite() && speed.0 > 0.0
 }
 
 /// The text form of an amount that may be absent.

@@ -85,7 +85,7 @@ impl CachedArrays {
         let tiers: Vec<TierId> = if self.mode.local { tiers.collect() } else { tiers.rev().collect() };
         for &tier in &tiers {
             let mut region = m.allocate(tier, size);
-            if region.is_err() && self.mode.local && make_room(m, self.pricing(), object, tier)? {
+            if region.is_err() && make_room(m, self.pricing(), object, tier)? {
                 region = m.allocate(tier, size);
             }
             let Ok(region) = region else { continue };

@@ -18,13 +18,17 @@ pub struct Pricing<'a> {
 }
 
 impl Pricing<'_> {
-    /// What it costs to lose a region, or `None` where it must stay.
+    /// What it costs to lose a region, or `None` where it must stay: a replica costs nothing, and what the slowest
+    /// tier holds alone has nowhere to go.
     fn price(self, m: &Manager, region: RegionId) -> Option<u64> {
         let owner = m.parent(region)?;
         if self.keep.contains(&owner) || m.in_use(owner) {
             return None;
         }
         let replica = m.primary(owner) != Some(region);
+        if !replica && m.tier(region) == m.machine().slowest() {
+            return None;
+        }
         Some(if replica { 0 } else { self.recency.price(owner, m.size_of(region)) })
     }
 }
@@ -128,25 +132,20 @@ fn slower_region(m: &Manager, x: RegionId) -> Option<RegionId> {
     slower.min_by_key(|y| (!m.is_current(*y), m.tier(*y)))
 }
 
-/// A new region for an object on a tier slower than `above`: the next one that has room, or else the next one in
-/// which room can be made.
+/// A new region for an object on a tier slower than `above`: the next one that has room, or that can pass colder
+/// objects on to the tiers below it.
 fn allocate_below(
     m: &mut Manager,
     pricing: Pricing<'_>,
     object: ObjectId,
     above: TierId,
 ) -> Result<RegionId, Error> {
-    let size = m.size(object)?;
+    let (size, slowest) = (m.size(object)?, m.machine().slowest());
     let slower: Vec<TierId> = m.machine().tier_ids().filter(|tier| *tier > above).collect();
     for &tier in &slower {
-        if let Ok(region) = m.allocate(tier, size) {
-            return Ok(region);
-        }
-    }
-    let slowest = m.machine().slowest();
-    for &tier in slower.iter().filter(|tier| **tier < slowest) {
-        if make_room(m, pricing, object, tier)? {
-            return m.allocate(tier, size).map_err(|_| m.no_room(object, tier));
+        let room = m.allocate(tier, size);
+        if room.is_ok() || make_room(m, pricing, object, tier)? {
+            return room.or_else(|_| m.allocate(tier, size)).map_err(|_| m.no_room(object, tier));
         }
     }
     Err(m.no_room(object, slowest))

@@ -3,7 +3,9 @@
 mod jumble;
 mod ledger;
 mod seeds;
+mod trace;
 
 pub use jumble::Jumble;
 pub use ledger::{Ledger, Visible, machine};
 pub use seeds::for_seeds;
+pub use trace::{Scramble, random_trace};

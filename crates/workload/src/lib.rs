@@ -2,4 +2,4 @@
 
 pub mod trace;
 
-pub use trace::{Kernel, KernelId, Tensor, TensorId, Trace};
+pub use trace::{Kernel, KernelId, Tensor, TensorId, Trace, Use};

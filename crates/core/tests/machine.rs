@@ -1,0 +1,167 @@
+//! Machine files: what reads, what does not, and what the errors say.
+
+use expect_test::{Expect, expect};
+use tiercel_core::{Bandwidth, Bytes, Machine, TierId};
+
+const SOUND: &str = r#"
+name = "two"
+[[tier]]
+name = "fast"
+capacity = "1 GiB"
+read = "100 GB/s"
+write = "80 GB/s"
+[[tier]]
+name = "slow"
+capacity = "8 GiB"
+read = "39 GB/s"
+write = "13 GB/s"
+latency = "174 ns"
+price_per_gb = 7.85
+[[link]]
+from = "fast"
+to = "slow"
+threads = 2
+bandwidth = { 1 = "4 GB/s", 4 = "12 GB/s", 8 = "10 GB/s" }
+[[link]]
+from = "slow"
+to = "fast"
+latency = "1 us"
+threads = 8
+bandwidth = { 1 = "5 GB/s", 8 = "29 GB/s" }
+"#;
+
+#[test]
+fn a_machine_reads_back_what_it_wrote() {
+    let machine = Machine::parse(SOUND).unwrap();
+    assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine.clone()));
+    assert_eq!(machine.contention, 1.0);
+    assert_eq!(machine.tier(TierId(1)).capacity, Bytes::gib(8));
+    let backings = ["numa:3", "dax:/dev/dax0.0", "throttled"];
+    for backing in backings {
+        let toml = SOUND.replacen("latency = \"174 ns\"", &format!("backing = \"{backing}\""), 1);
+        let machine = Machine::parse(&toml).unwrap();
+        assert_eq!(machine.tiers[1].backing.to_string(), backing);
+        assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine));
+    }
+}
+
+#[test]
+fn bandwidth_follows_the_curve() {
+    let machine = Machine::parse(SOUND).unwrap();
+    let link = machine.link(TierId(0), TierId(1)).unwrap();
+    let at = |threads| link.bandwidth(threads);
+    assert_eq!([at(1), at(4), at(8), at(99)], [4.0, 12.0, 10.0, 10.0].map(Bandwidth::gb));
+    assert_eq!(at(6), Bandwidth::gb(11.0));
+    assert!((link.speed().0 - (4e9 + 8e9 / 3.0)).abs() < 1.0);
+}
+
+#[test]
+fn links_between_distant_tiers_go_through_those_between() {
+    let third = r#"
+        [[tier]]
+        name = "disk"
+        capacity = "1 TiB"
+        read = "2 GB/s"
+        write = "1 GB/s"
+        computable = false
+        backing = "file:/tmp"
+        [[link]]
+        from = "slow"
+        to = "disk"
+        latency = "100 us"
+        threads = 1
+        bandwidth = { 1 = "1 GB/s" }
+        [[link]]
+        from = "disk"
+        to = "slow"
+        latency = "50 us"
+        threads = 4
+        bandwidth = { 4 = "2 GB/s" }
+    "#;
+    let machine = Machine::parse(&format!("{SOUND}{third}")).unwrap();
+    let link = machine.link(TierId(2), TierId(0)).unwrap();
+    assert_eq!((link.speed(), link.latency.0, link.threads), (Bandwidth::gb(2.0), 51_000, 4));
+    assert_eq!(machine.grain(), Bytes(4096), "a file makes every heap hand out pages");
+}
+
+/// Changes the sound machine in one place and looks at what is said of it.
+fn refuse(from: &str, to: &str, expected: Expect) {
+    assert!(SOUND.contains(from), "{from}");
+    let error = Machine::parse(&SOUND.replacen(from, to, 1)).unwrap_err().to_string();
+    expected.assert_eq(&error);
+}
+
+#[test]
+fn a_wrong_figure_is_named() {
+    refuse(
+        "capacity = \"1 GiB\"",
+        "capacity = \"0\"",
+        expect!["machine `two`: tier `fast` has a capacity of 0 B; the least is 64 B"],
+    );
+    refuse(
+        "read = \"100 GB/s\"",
+        "read = \"0 GB/s\"",
+        expect!["machine `two`: tier `fast`: read bandwidth must be above zero"],
+    );
+    refuse(
+        "from = \"slow\"\nto = \"fast\"",
+        "from = \"slow\"\nto = \"tape\"",
+        expect!["machine `two`: a link names the tier `tape`; the tiers are fast, slow"],
+    );
+    refuse("name = \"slow\"", "name = \"fast\"", expect!["machine `two`: two tiers are called `fast`"]);
+    refuse(
+        "threads = 2",
+        "threads = 0",
+        expect!["machine `two`: link fast → slow needs at least one copy thread and one bandwidth"],
+    );
+    refuse(
+        "4 = \"12 GB/s\"",
+        "many = \"12 GB/s\"",
+        expect!["machine `two`: link fast → slow: `many` is no number of threads"],
+    );
+    refuse(
+        "latency = \"174 ns\"",
+        "backing = \"file:/tmp\"",
+        expect![
+            "machine `two`: tier `slow` is a file: kernels cannot work on it; write `computable = false`"
+        ],
+    );
+    refuse(
+        "name = \"two\"",
+        "name = \"two\"\ncontention = 1.5",
+        expect!["machine `two`: contention is 1.5; it lies between 0 and 1"],
+    );
+}
+
+#[test]
+fn a_missing_link_is_named() {
+    let toml = &SOUND[..SOUND.rfind("[[link]]").unwrap()];
+    let error = Machine::parse(toml).unwrap_err().to_string();
+    expect!["machine `two`: link slow → fast is missing"].assert_eq(&error);
+}
+
+#[test]
+fn a_wrong_word_is_shown_where_it_stands() {
+    refuse(
+        "latency = \"174 ns\"",
+        "latencey = \"174 ns\"",
+        expect![[r#"
+            machine file: TOML parse error at line 13, column 1
+               |
+            13 | latencey = "174 ns"
+               | ^^^^^^^^
+            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `latency`, `computable`, `backing`, `price_per_gb`
+        "#]],
+    );
+    refuse(
+        "capacity = \"1 GiB\"",
+        "capacity = \"1 potato\"",
+        expect![[r#"
+            machine file: TOML parse error at line 5, column 12
+              |
+            5 | capacity = "1 potato"
+              |            ^^^^^^^^^^
+            `1 potato` is not a size such as 64 KiB, 8GiB or 1.5 GB
+        "#]],
+    );
+}
