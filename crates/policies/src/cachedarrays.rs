@@ -11,6 +11,8 @@
 //! `evict` and `prefetch` of Listings 1 and 2 are in `moves.rs`. Copies here are asynchronous, where the paper's are
 //! synchronous: a kernel waits for the bytes that it needs and no others.
 
+use std::cell::RefCell;
+
 use tiercel_core::{Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId};
 
 use crate::garbage::Garbage;
@@ -44,7 +46,7 @@ impl Mode {
 #[derive(Clone, Debug)]
 pub struct CachedArrays {
     mode: Mode,
-    recency: Recency,
+    recency: RefCell<Recency>,
     garbage: Garbage,
 }
 
@@ -53,7 +55,13 @@ const FAST: TierId = TierId(0);
 impl CachedArrays {
     /// The policy in this mode.
     pub fn new(mode: Mode) -> CachedArrays {
-        CachedArrays { mode, recency: Recency::default(), garbage: Garbage::default() }
+        CachedArrays { mode, recency: RefCell::default(), garbage: Garbage::default() }
+    }
+
+    fn touch(&mut self, m: &Manager, object: ObjectId) {
+        if let Some(home) = m.home(object) {
+            self.recency.get_mut().touch(object, home);
+        }
     }
 
     fn pricing(&self) -> Pricing<'_> {
@@ -63,7 +71,7 @@ impl CachedArrays {
     /// Frees what is retired; says whether there was anything.
     fn collect(&mut self, m: &mut Manager) -> Result<bool, Error> {
         let CachedArrays { garbage, recency, .. } = self;
-        garbage.collect(m, |object| recency.remove(object))
+        garbage.collect(m, |object| recency.get_mut().remove(object))
     }
 
     /// Does something that may run out of memory; if it does, frees what is retired and tries once more.
@@ -112,34 +120,32 @@ impl Policy for CachedArrays {
 
     fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {
         self.collecting(m, |policy, m| policy.born(m, object))?;
-        self.recency.touch(object);
+        self.touch(m, object);
         Ok(())
     }
 
     fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {
-        if !m.contains(object) {
-            return Ok(());
-        }
+        let Some(home) = m.home(object) else { return Ok(()) };
         let fetches = match hint {
             Hint::WillUse | Hint::WillWrite => true,
             Hint::WillRead => self.mode.prefetch || !self.mode.local,
             Hint::Archive => {
-                self.recency.archive(object);
+                self.recency.get_mut().archive(object, home);
                 return Ok(());
             }
             Hint::Retire if self.mode.eager => {
                 m.retire(object)?;
-                self.recency.remove(object);
+                self.recency.get_mut().remove(object);
                 return Ok(());
             }
             Hint::Retire => {
-                self.recency.archive(object);
+                self.recency.get_mut().archive(object, home);
                 self.garbage.add(object);
                 return Ok(());
             }
         };
-        self.recency.touch(object);
-        if fetches && m.home(object) != Some(FAST) {
+        self.recency.get_mut().touch(object, home);
+        if fetches && home != FAST {
             self.collecting(m, |policy, m| prefetch(m, policy.pricing(), object, FAST, true))?;
         }
         Ok(())
@@ -147,7 +153,7 @@ impl Policy for CachedArrays {
 
     fn before(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
         for operand in operands {
-            self.recency.touch(operand.object);
+            self.touch(m, operand.object);
         }
         self.collecting(m, |policy, m| gather(m, &policy.recency, step, operands))
     }

@@ -5,6 +5,8 @@
 //! thought. Where kernels cannot work on the slow tier, what they need is fetched for them and, by `slow-only`,
 //! sent back.
 
+use std::cell::RefCell;
+
 use tiercel_core::{Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId};
 
 use crate::gather::gather;
@@ -26,13 +28,13 @@ pub enum Birthplace {
 #[derive(Clone, Debug)]
 pub struct Fixed {
     birthplace: Birthplace,
-    recency: Recency,
+    recency: RefCell<Recency>,
 }
 
 impl Fixed {
     /// A policy with this birthplace.
     pub fn new(birthplace: Birthplace) -> Fixed {
-        Fixed { birthplace, recency: Recency::default() }
+        Fixed { birthplace, recency: RefCell::default() }
     }
 }
 
@@ -64,14 +66,16 @@ impl Policy for Fixed {
     fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {
         if hint == Hint::Retire && m.contains(object) {
             m.retire(object)?;
-            self.recency.remove(object);
+            self.recency.get_mut().remove(object);
         }
         Ok(())
     }
 
     fn before(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
         for operand in operands {
-            self.recency.touch(operand.object);
+            if let Some(home) = m.home(operand.object) {
+                self.recency.get_mut().touch(operand.object, home);
+            }
         }
         gather(m, &self.recency, step, operands)
     }

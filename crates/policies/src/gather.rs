@@ -4,13 +4,20 @@
 //! operands that lie there are fetched, and others make room. If the memory is too broken up for that, everything
 //! that may move is cleared out and the operands come in one after another: whatever can fit at all then fits.
 
+use std::cell::RefCell;
+
 use tiercel_core::{Bytes, Error, Manager, ObjectId, Operand, Step, TierId};
 
 use crate::moves::{Pricing, evict, make_room, prefetch};
 use crate::recency::Recency;
 
 /// Makes sure that a kernel can work on all of its operands.
-pub fn gather(m: &mut Manager, recency: &Recency, step: Step, operands: &[Operand]) -> Result<(), Error> {
+pub fn gather(
+    m: &mut Manager,
+    recency: &RefCell<Recency>,
+    step: Step,
+    operands: &[Operand],
+) -> Result<(), Error> {
     if m.machine().tiers.iter().all(|tier| tier.computable) {
         return Ok(());
     }

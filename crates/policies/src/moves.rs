@@ -4,6 +4,8 @@
 //! tiers may stand; and where Listing 2 clears the neighbours of one victim, [`make_room`] clears the stretch that is
 //! cheapest by recency.
 
+use std::cell::RefCell;
+
 use tiercel_core::{Error, EvictError, Manager, ObjectId, RegionId, TierId};
 
 use crate::recency::Recency;
@@ -12,7 +14,7 @@ use crate::recency::Recency;
 #[derive(Clone, Copy, Debug)]
 pub struct Pricing<'a> {
     /// When objects were last used: the longest unused cost least, and archived ones less than all others.
-    pub recency: &'a Recency,
+    pub recency: &'a RefCell<Recency>,
     /// Objects that stay where they are.
     pub keep: &'a [ObjectId],
 }
@@ -29,7 +31,7 @@ impl Pricing<'_> {
         if !replica && m.tier(region) == m.machine().slowest() {
             return None;
         }
-        Some(if replica { 0 } else { self.recency.price(owner, m.size_of(region)) })
+        Some(if replica { 0 } else { self.recency.borrow().price(owner, m.size_of(region)) })
     }
 }
 
@@ -46,6 +48,7 @@ pub fn evict(m: &mut Manager, pricing: Pricing<'_>, object: ObjectId) -> Result<
         m.copy(x, y)?;
     }
     m.set_primary(object, y)?;
+    pricing.recency.borrow_mut().moved(object, m.tier(y));
     m.free(x)
 }
 
@@ -82,6 +85,7 @@ pub fn prefetch(
     }
     m.link(x, y)?;
     m.set_primary(object, y)?;
+    pricing.recency.borrow_mut().moved(object, fast);
     Ok(true)
 }
 
@@ -99,7 +103,7 @@ pub fn make_room(
         Some(owner) if m.primary(owner) == Some(region) => evict(m, pricing, owner),
         _ => m.free(region),
     };
-    let seeds = seeds(m, pricing.recency, tier);
+    let seeds = seeds(m, &pricing.recency.borrow(), tier);
     let mut cleared = m.evict_from(tier, size, &seeds, price, vacate);
     if cleared == Err(EvictError::NoWindow) && !seeds.is_empty() {
         cleared = m.evict_from(tier, size, &[], price, vacate);
@@ -121,8 +125,8 @@ fn seeds(m: &Manager, recency: &Recency, tier: TierId) -> Vec<RegionId> {
     if m.space(tier).pieces() <= SEARCHED_WHOLE {
         return Vec::new();
     }
-    let primaries = recency.coldest().filter_map(|object| m.primary(object));
-    primaries.filter(|region| m.tier(*region) == tier).take(SEEDS).collect()
+    let regions = recency.coldest(tier).filter_map(|object| m.region_on(object, tier));
+    regions.take(SEEDS).collect()
 }
 
 /// The fastest region of the same object on a slower tier, current ones before stale ones.
