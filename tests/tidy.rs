@@ -1,0 +1,142 @@
+//! The rules of the house that a test can check; ARCHITECTURE.md states them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The files in which `unsafe` may stand, and no others.
+const UNSAFE: [&str; 9] = [
+    "crates/core/benches/heap.rs",
+    "crates/run/benches/copy.rs",
+    "crates/run/src/host/engine.rs",
+    "crates/run/src/host/file.rs",
+    "crates/run/src/host/memory.rs",
+    "crates/run/src/host/stream.rs",
+    "crates/run/src/memory.rs",
+    "crates/run/src/stage.rs",
+    "crates/testbed/src/ledger.rs",
+];
+
+/// Crates from the one that knows least to the one that knows most; each depends only on those before it.
+const LAYERS: [&str; 5] = ["core", "workload", "run", "policies", "cli"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Every Rust file of the project, by its path from the root.
+fn sources() -> Vec<String> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in entries.map(|e| e.expect("a readable folder").path()) {
+            if entry.is_dir() && !entry.ends_with("target") {
+                walk(&entry, found);
+            } else if entry.extension().is_some_and(|ext| ext == "rs") {
+                found.push(entry);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for folder in ["crates", "examples", "src", "tests"] {
+        walk(&root().join(folder), &mut found);
+    }
+    assert!(found.len() > 20, "the sources are where they should be");
+    let relative = |path: &PathBuf| path.strip_prefix(root()).expect("below the root").display().to_string();
+    found.iter().map(relative).collect()
+}
+
+/// The lines of a file that are code.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"))
+}
+
+#[test]
+fn core_touches_no_operating_system() {
+    for file in sources().iter().filter(|file| file.starts_with("crates/core/src/")) {
+        let text = read(file);
+        for word in ["unsafe", "std::time", "std::thread", "std::fs", "std::net", "std::env", "std::process"]
+        {
+            assert!(!code(&text).any(|line| line.contains(word)), "{file} has `{word}`");
+        }
+    }
+    let manifest = read("crates/core/Cargo.toml");
+    let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next());
+    let names: Vec<&str> = code(dependencies.expect("core has dependencies"))
+        .filter_map(|line| line.split(['.', ' ']).next())
+        .collect();
+    assert_eq!(names, ["serde", "thiserror", "toml"], "core depends on nothing that calls the system");
+}
+
+#[test]
+fn unsafe_stays_where_it_is_needed() {
+    for file in sources().iter().filter(|file| *file != "tests/tidy.rs") {
+        let has = code(&read(file)).any(|line| line.contains("unsafe"));
+        assert_eq!(has, UNSAFE.contains(&file.as_str()), "{file}");
+    }
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    for (layer, name) in LAYERS.iter().enumerate() {
+        let path = format!("crates/{name}/Cargo.toml");
+        if !root().join(&path).exists() {
+            continue;
+        }
+        let manifest = read(path);
+        let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next());
+        for line in code(dependencies.unwrap_or_default()) {
+            let Some(other) = line.strip_prefix("tiercel-").and_then(|l| l.split(['.', ' ']).next()) else {
+                continue;
+            };
+            let below = LAYERS[..layer].contains(&other);
+            assert!(below, "{name} depends on {other}");
+        }
+    }
+}
+
+#[test]
+fn files_are_small_finished_and_say_what_they_are() {
+    for file in sources() {
+        let text = read(&file);
+        assert!(text.starts_with("//!"), "{file} does not open with what it does");
+        let lines = code(&text).count();
+        assert!(lines <= 600, "{file} has {lines} lines of code");
+        for word in [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")] {
+            assert!(!text.contains(word), "{file} has {word}");
+        }
+    }
+}
+
+#[test]
+fn every_path_that_the_documents_name_exists() {
+    for document in ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md"] {
+        let text = read(document);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let folders =
+            ["crates/", "machines/", "examples/", "benches/", "tests/", "docs/", "scripts/", ".ci/", "src/"];
+        for path in quoted.filter(|path| folders.iter().any(|folder| path.starts_with(folder))) {
+            assert!(root().join(path).exists(), "{document} names {path}, which does not exist");
+        }
+    }
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let architecture = read("ARCHITECTURE.md");
+    let manifest = read("Cargo.toml");
+    let dependencies =
+        manifest.split("[workspace.dependencies]").nth(1).and_then(|rest| rest.split("\n[").next());
+    for line in code(dependencies.expect("the workspace has dependencies")) {
+        let name = line.split([' ', '=']).next().expect("a line has a first word");
+        if !name.starts_with("tiercel-") {
+            assert!(
+                architecture.contains(&format!("| `{name}` |")),
+                "ARCHITECTURE.md says nothing of {name}"
+            );
+        }
+    }
+}
