@@ -41,6 +41,8 @@ struct Shared<M> {
     state: Mutex<State>,
     /// Where the threads of each lane sleep.
     work: Vec<Condvar>,
+    /// Which lanes need a core for each of their threads.
+    patient: Vec<bool>,
     /// Where the waiting thread sleeps.
     ended: Condvar,
 }
@@ -59,16 +61,23 @@ pub(crate) struct Engine<M: Mover> {
 /// How often a thread tries for the lock before it sleeps.
 const SPINS: u32 = 300;
 
+/// How long a copy that keeps cores busy may have been ready before a second thread is woken for its lane.
+///
+/// Whoever starts copies often waits for them next, and then is the second thread. Woken too early, a thread of the
+/// lane takes that place but shares a core with the first, while the core of the waiting thread falls idle.
+const PATIENCE: Nanos = Nanos(100_000);
+
 /// From this size on, a copy wakes a thread at once: the waking is a few percent of the time that it takes.
 const PROMPT: Bytes = Bytes::mib(8);
 
 impl<M: Mover> Engine<M> {
-    /// An engine with a lane for each number of threads; no thread runs yet.
-    pub(crate) fn new(mover: M, lanes: Vec<u32>) -> Engine<M> {
+    /// An engine with lanes of so many threads each, which need a core each or mostly sleep; none runs yet.
+    pub(crate) fn new(mover: M, lanes: &[(u32, bool)]) -> Engine<M> {
         let work = lanes.iter().map(|_| Condvar::new()).collect();
-        let queue = Queue::new(lanes.into_iter());
+        let patient = lanes.iter().map(|(_, busy)| *busy).collect();
+        let queue = Queue::new(lanes.iter().map(|(threads, _)| *threads));
         let state = Mutex::new(State { queue, closing: false, broken: false });
-        let shared = Arc::new(Shared { mover, state, work, ended: Condvar::new() });
+        let shared = Arc::new(Shared { mover, state, work, patient, ended: Condvar::new() });
         Engine {
             shared,
             workers: Vec::new(),
@@ -247,7 +256,9 @@ impl<M: Mover> Shared<M> {
                 }
                 continue;
             };
-            calls.add(&mut state, lane);
+            if !self.patient[lane] || self.mover.now() >= chunk.since + PATIENCE {
+                calls.add(&mut state, lane);
+            }
             drop(state);
             self.make(&calls);
             let result = self.carry(&chunk, &mut spare);
@@ -354,6 +365,9 @@ mod tests {
     const FAIL: u64 = 2 << 20;
     const HOLD: u64 = 3 << 20;
 
+    /// The thread that is told by this name dies where no panic is expected.
+    const DOOMED: &str = "copy lane 7";
+
     impl Mover for Actor {
         fn carry(&self, chunk: &Chunk, _: &mut Buffer) -> Result<(), CopyError> {
             match chunk.from.offset.0 >> 20 << 20 {
@@ -365,6 +379,7 @@ mod tests {
         }
 
         fn now(&self) -> Nanos {
+            assert_ne!(thread::current().name(), Some(DOOMED));
             Nanos::ZERO
         }
     }
@@ -376,7 +391,8 @@ mod tests {
 
     fn engine(lanes: Vec<u32>) -> (Engine<Actor>, mpsc::Sender<()>) {
         let (sender, receiver) = mpsc::channel();
-        (Engine::new(Actor(Mutex::new(receiver)), lanes), sender)
+        let lanes: Vec<(u32, bool)> = lanes.into_iter().map(|threads| (threads, false)).collect();
+        (Engine::new(Actor(Mutex::new(receiver)), &lanes), sender)
     }
 
     #[test]
@@ -436,6 +452,17 @@ mod tests {
         assert_eq!(engine.wait(failed), Err(CopyError("as told".to_string())));
         engine.forget(failed);
         assert_eq!(engine.wait(failed), Ok(()));
+    }
+
+    #[test]
+    fn a_thread_that_dies_leaves_nobody_waiting() {
+        let (mut engine, _sender) = engine(vec![1; 8]);
+        let doomed = engine.start(&order(0, &[]), 7, 1000);
+        while engine.done(doomed) == Ok(false) {
+            thread::yield_now();
+        }
+        assert_eq!(engine.done(doomed), Err(broken()));
+        assert_eq!(engine.wait(doomed), Err(broken()));
     }
 
     #[test]
