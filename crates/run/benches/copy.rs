@@ -1,9 +1,10 @@
 //! The copy engine against `memcpy` and against the best of a sweep of loops written by hand.
 //!
 //! ```text
-//! cargo bench -p tiercel-run --bench copy                       everything, about a minute and a half
-//! cargo bench -p tiercel-run --bench copy -- --quick            fewer rounds, about fifteen seconds
-//! cargo bench -p tiercel-run --bench copy -- --file /path/dir   the file tier there instead of the temporary folder
+//! cargo bench -p tiercel-run --bench copy                     everything, about three minutes
+//! cargo bench -p tiercel-run --bench copy -- --quick          fewer rounds, less than a minute
+//! cargo bench -p tiercel-run --bench copy -- one two hot      some of: one, two (threads), hot, file
+//! cargo bench -p tiercel-run --bench copy -- --dir /path      the file there instead of in the temporary folder
 //! ```
 //!
 //! *Cold* rows walk over buffers much larger than the last cache, as tiering does: no byte is met twice before it
@@ -214,45 +215,42 @@ fn memory_sweep(row: Row, threads: &[usize], from: usize, to: usize) -> Vec<Cont
     all
 }
 
-fn memory(quick: bool) -> f64 {
+/// Copies between memories with one or two threads; tells the worst ratio from 1 MiB on.
+fn memory(threads: u32, quick: bool) -> f64 {
     let sizes = [4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB];
-    let rounds = if quick { 5 } else { 15 };
     let mut worst = f64::INFINITY;
-    for threads in [1, 2] {
-        let mut host = open("dram", POOL, threads);
-        let (from, to) = (address(&host, 0, POOL), address(&host, 1, POOL));
-        let counts: &[usize] = if threads == 1 { &[1] } else { &[1, 2] };
-        for (queued, how) in [(false, "one at a time"), (true, "queued")] {
-            if threads > 1 && !queued {
-                continue;
-            }
-            title(&format!("DRAM to DRAM, cold, {threads} thread(s), {how}; GB/s"));
-            for size in sizes {
-                let work = size.max(if quick { 16 } else { 64 } * MIB);
-                let row = Row { size, work, pool: POOL, rounds };
-                let mut all = vec![engine(&mut host, row, 0, 1, queued)];
-                all.extend(memory_sweep(row, counts, from, to));
-                let ratio = race(row, true, all);
-                worst = if size >= MIB { worst.min(ratio) } else { worst };
-            }
-        }
-        if threads == 1 {
-            hot(&mut host, from, to, rounds);
+    let mut host = open("dram", POOL, threads);
+    let (from, to) = (address(&host, 0, POOL), address(&host, 1, POOL));
+    let counts: &[usize] = if threads == 1 { &[1] } else { &[1, 2] };
+    // A second thread is of no use to small copies one at a time, and a copy of 64 MiB is a row of its own.
+    let ways: &[(bool, &str)] =
+        if threads == 1 { &[(false, "one at a time"), (true, "queued")] } else { &[(true, "queued")] };
+    for (queued, how) in ways {
+        title(&format!("DRAM to DRAM, cold, {threads} thread(s), {how}; GB/s"));
+        for size in sizes {
+            let work = size.max(if quick { 16 } else { 64 } * MIB);
+            let row = Row { size, work, pool: POOL, rounds: if quick { 5 } else { 15 } };
+            let mut all = vec![engine(&mut host, row, 0, 1, *queued)];
+            all.extend(memory_sweep(row, counts, from, to));
+            let ratio = race(row, true, all);
+            worst = if size >= MIB { worst.min(ratio) } else { worst };
         }
     }
     worst
 }
 
 /// The same pair again and again: what a benchmark that forgets about caches would measure.
-fn hot(host: &mut Host, from: usize, to: usize, rounds: usize) {
+fn hot(quick: bool) {
+    let mut host = open("dram", 4 * MIB, 1);
+    let (from, to) = (address(&host, 0, 4 * MIB), address(&host, 1, 4 * MIB));
     title("DRAM to DRAM, hot, 1 thread(s), one at a time; GB/s");
     for size in [4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB] {
-        let row = Row { size, work: size, pool: size, rounds };
+        let row = Row { size, work: size, pool: size, rounds: if quick { 5 } else { 15 } };
         let repeat = |mut contender: Contender<'static>| {
             let copy = move |_| (0..32).map(|_| (contender.copy)(0)).min().expect("32 times");
             Contender { name: contender.name, copy: Box::new(copy) as Box<dyn FnMut(u64) -> Duration> }
         };
-        let mut ours = engine(host, row, 0, 1, false);
+        let mut ours = engine(&mut host, row, 0, 1, false);
         let ours_copy = move |_| (0..32).map(|_| (ours.copy)(0)).min().expect("32 times");
         let mut all = vec![Contender { name: "engine".to_string(), copy: Box::new(ours_copy) }];
         all.extend(memory_sweep(row, &[1], from, to).into_iter().map(repeat));
@@ -325,19 +323,38 @@ fn file(directory: &str, quick: bool) -> f64 {
                 }
             }
             let ratio = race(row, false, all);
-            worst = if size >= MIB && queued { worst.min(ratio) } else { worst };
+            worst = if size >= MIB { worst.min(ratio) } else { worst };
         }
     }
     worst
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let quick = arguments.iter().any(|a| a == "--quick");
-    let named = arguments.iter().position(|a| a == "--file").and_then(|i| arguments.get(i + 1).cloned());
-    let directory = named.unwrap_or_else(|| std::env::temp_dir().display().to_string());
-    let worst = memory(quick);
-    let worst_file = file(&directory, quick);
-    println!("\nengine against the best of the sweep, the worst row from 1 MiB on:");
-    println!("memory {:.0} %, file (queued) {:.0} %", worst * 100.0, worst_file * 100.0);
+    let mut directory = std::env::temp_dir().display().to_string();
+    if let Some(i) = arguments.iter().position(|a| a == "--dir")
+        && i + 1 < arguments.len()
+    {
+        directory = arguments.drain(i..=i + 1).nth(1).expect("two arguments");
+    }
+    arguments.retain(|a| a != "--quick");
+    let chosen = |part: &str| arguments.is_empty() || arguments.iter().any(|a| a == part);
+    let mut worst = Vec::new();
+    if chosen("one") {
+        worst.push(("one thread", memory(1, quick)));
+    }
+    if chosen("hot") {
+        hot(quick);
+    }
+    if chosen("two") {
+        worst.push(("two threads", memory(2, quick)));
+    }
+    if chosen("file") {
+        worst.push(("file", file(&directory, quick)));
+    }
+    println!("\nengine against the best of the sweep, the worst cold row from 1 MiB on:");
+    for (part, ratio) in worst {
+        println!("{part}: {:.0} %", ratio * 100.0);
+    }
 }
