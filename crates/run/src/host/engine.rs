@@ -61,6 +61,10 @@ pub(crate) struct Engine<M: Mover> {
 /// How often a thread tries for the lock before it sleeps.
 const SPINS: u32 = 300;
 
+/// How often, and for how many turns each, a thread looks again before it sleeps while others move the last chunks
+/// of what it waits for: some 20 µs in all, about what being woken would cost the one who wakes it.
+const LINGER: (u32, u32) = (20, 50);
+
 /// How long a copy that keeps cores busy may have been ready before a second thread is woken for its lane.
 ///
 /// Whoever starts copies often waits for them next, and then is the second thread. Woken too early, a thread of the
@@ -154,6 +158,7 @@ impl<M: Mover> Engine<M> {
     pub(crate) fn wait(&mut self, ticket: Ticket) -> Result<(), CopyError> {
         *self.owed.get_mut() = false;
         let shared = &*self.shared;
+        let mut lingering = LINGER.0;
         let mut state = shared.lock();
         loop {
             if state.broken {
@@ -167,7 +172,13 @@ impl<M: Mover> Engine<M> {
             let chunk = lane.and_then(|lane| state.queue.take(lane));
             let mut calls = Calls::of(&mut state);
             let Some(chunk) = chunk else {
-                if calls.none() {
+                let last = state.queue.last_chunks(ticket).is_some_and(|lane| shared.patient[lane]);
+                if calls.none() && last && lingering > 0 {
+                    lingering -= 1;
+                    drop(state);
+                    (0..LINGER.1).for_each(|_| std::hint::spin_loop());
+                    state = shared.lock();
+                } else if calls.none() {
                     state.queue.await_end(ticket);
                     state = shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
                 } else {

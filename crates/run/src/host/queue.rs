@@ -276,6 +276,12 @@ impl Queue {
         }
     }
 
+    /// The lane of a copy that has nothing left to hand out and has not ended yet.
+    pub(crate) fn last_chunks(&self, ticket: Ticket) -> Option<usize> {
+        let job = &self.jobs[*self.slots.get(&ticket.0)? as usize];
+        (!job.ended && job.pending == 0 && job.handed == job.bytes).then_some(job.lane)
+    }
+
     /// Says that a thread sleeps until this copy ends.
     pub(crate) fn await_end(&mut self, ticket: Ticket) {
         if let Some(&slot) = self.slots.get(&ticket.0) {
