@@ -41,8 +41,6 @@ struct Shared<M> {
     state: Mutex<State>,
     /// Where the threads of each lane sleep.
     work: Vec<Condvar>,
-    /// Which lanes need a core for each of their threads.
-    patient: Vec<bool>,
     /// Where the waiting thread sleeps.
     ended: Condvar,
 }
@@ -78,10 +76,9 @@ impl<M: Mover> Engine<M> {
     /// An engine with lanes of so many threads each, which need a core each or mostly sleep; none runs yet.
     pub(crate) fn new(mover: M, lanes: &[(u32, bool)]) -> Engine<M> {
         let work = lanes.iter().map(|_| Condvar::new()).collect();
-        let patient = lanes.iter().map(|(_, busy)| *busy).collect();
-        let queue = Queue::new(lanes.iter().map(|(threads, _)| *threads));
+        let queue = Queue::new(lanes);
         let state = Mutex::new(State { queue, closing: false, broken: false });
-        let shared = Arc::new(Shared { mover, state, work, patient, ended: Condvar::new() });
+        let shared = Arc::new(Shared { mover, state, work, ended: Condvar::new() });
         Engine {
             shared,
             workers: Vec::new(),
@@ -172,7 +169,7 @@ impl<M: Mover> Engine<M> {
             let chunk = lane.and_then(|lane| state.queue.take(lane));
             let mut calls = Calls::of(&mut state);
             let Some(chunk) = chunk else {
-                let last = state.queue.last_chunks(ticket).is_some_and(|lane| shared.patient[lane]);
+                let last = state.queue.last_chunks(ticket).is_some_and(|lane| state.queue.lane(lane).patient);
                 if calls.none() && last && lingering > 0 {
                     lingering -= 1;
                     drop(state);
@@ -188,7 +185,7 @@ impl<M: Mover> Engine<M> {
                 }
                 continue;
             };
-            calls.add(&mut state, chunk.lane);
+            calls.add(&mut state, chunk.lane, true);
             drop(state);
             shared.make(&calls);
             let result = shared.carry(&chunk, &mut self.spare);
@@ -267,9 +264,8 @@ impl<M: Mover> Shared<M> {
                 }
                 continue;
             };
-            if !self.patient[lane] || self.mover.now() >= chunk.since + PATIENCE {
-                calls.add(&mut state, lane);
-            }
+            let urgent = self.mover.now() >= chunk.since + PATIENCE;
+            calls.add(&mut state, lane, urgent);
             drop(state);
             self.make(&calls);
             let result = self.carry(&chunk, &mut spare);
@@ -322,7 +318,7 @@ impl Calls {
         let mut calls = Calls { lanes: [None; 4], waiter: state.queue.take_news() };
         while !calls.full() {
             let Some(lane) = state.queue.take_stirred() else { break };
-            calls.add(state, lane);
+            calls.add(state, lane, false);
             // Where a lane has no thread of its own, its work is the waiting thread's.
             calls.waiter |= state.queue.lane(lane).staff == Some(0);
         }
@@ -330,9 +326,9 @@ impl Calls {
     }
 
     /// Adds a thread of a lane, if there is work for one more. It calls the next in turn.
-    fn add(&mut self, state: &mut State, lane: usize) {
+    fn add(&mut self, state: &mut State, lane: usize, urgent: bool) {
         match self.lanes.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = state.queue.call(lane).then_some(lane),
+            Some(place) => *place = state.queue.call(lane, urgent).then_some(lane),
             None => state.queue.stir(lane),
         }
     }
