@@ -1,16 +1,17 @@
 //! The copy engine against `memcpy` and against the best of a sweep of loops written by hand.
 //!
 //! ```text
-//! cargo bench -p tiercel-run --bench copy                       everything, about a minute and a half
-//! cargo bench -p tiercel-run --bench copy -- --quick            fewer rounds, about fifteen seconds
-//! cargo bench -p tiercel-run --bench copy -- --file /path/dir   the file tier there instead of the temporary folder
+//! cargo bench -p tiercel-run --bench copy                     everything, about three minutes
+//! cargo bench -p tiercel-run --bench copy -- --quick          fewer rounds, less than a minute
+//! cargo bench -p tiercel-run --bench copy -- one two hot      some of: one, two (threads), hot, file
+//! cargo bench -p tiercel-run --bench copy -- --dir /path      the file there instead of in the temporary folder
 //! ```
 //!
 //! *Cold* rows walk over buffers much larger than the last cache, as tiering does: no byte is met twice before it
 //! has left the caches. *Hot* rows copy the same pair over and over. *One at a time* waits for each copy before it
 //! starts the next; *queued* starts all and then waits. All contenders of a row take turns, round after round, so
-//! that whatever else the machine does hits them alike; figures are medians, and ratios are medians of the ratios
-//! within a round. The sweep's best is the largest of many noisy medians, which flatters it a little.
+//! that whatever else the machine does hits them alike. The best of the sweep then meets the engine and `memcpy`
+//! again, in turns; that is what the table shows: medians, and medians of the ratios within a round.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -52,35 +53,47 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Lets the contenders take turns and prints the row: the first is the engine, the second `memcpy` where there is
-/// one.
-fn race(row: Row, plain: bool, mut contenders: Vec<Contender<'_>>) -> f64 {
+/// Lets contenders take turns, round after round, and tells the speeds of each.
+fn turns(row: Row, rounds: usize, turn: &mut u64, contenders: &mut [&mut Contender<'_>]) -> Vec<Vec<f64>> {
     let windows = (row.pool / row.work).max(1);
-    let mut turn = 0;
     let mut speeds = vec![Vec::new(); contenders.len()];
-    for round in 0..=row.rounds {
+    for round in 0..=rounds {
         for (contender, speeds) in contenders.iter_mut().zip(&mut speeds) {
-            let took = (contender.copy)(turn % windows * row.work);
-            turn += 1;
+            let took = (contender.copy)(*turn % windows * row.work);
+            *turn += 1;
             // The first round warms up.
             if round > 0 {
                 speeds.push(row.work as f64 / took.as_secs_f64() / 1e9);
             }
         }
     }
-    let medians: Vec<f64> = speeds.iter().map(|s| median(s.clone())).collect();
-    let best = (1..contenders.len()).max_by(|a, b| medians[*a].total_cmp(&medians[*b])).unwrap_or(0);
+    speeds
+}
+
+/// Finds the best of the sweep, lets it meet the engine and `memcpy` in turns, and prints the row. The first
+/// contender is the engine, the second `memcpy` where there is one. Tells the engine's ratio to the best.
+fn race(row: Row, plain: bool, mut contenders: Vec<Contender<'_>>) -> f64 {
+    let mut turn = 0;
+    let mut all: Vec<&mut Contender<'_>> = contenders.iter_mut().collect();
+    let sweep = turns(row, row.rounds, &mut turn, &mut all);
+    let sweep: Vec<f64> = sweep.into_iter().map(median).collect();
+    let first = 1 + usize::from(plain);
+    let best = (first..all.len()).max_by(|a, b| sweep[*a].total_cmp(&sweep[*b])).expect("a sweep");
+    let (head, tail) = all.split_at_mut(first);
+    let mut duel: Vec<&mut Contender<'_>> = head.iter_mut().map(|c| &mut **c).collect();
+    duel.push(&mut *tail[best - first]);
+    let speeds = turns(row, 2 * row.rounds, &mut turn, &mut duel);
     let ratio = |other: usize| median(speeds[0].iter().zip(&speeds[other]).map(|(e, o)| e / o).collect());
-    let memcpy = if plain { format!("{:8.2} {:8.2}", medians[1], ratio(1)) } else { " ".repeat(17) };
+    let shown = |i: usize| format!("{:8.2} {:8.2}", median(speeds[i].clone()), ratio(i));
     println!(
-        "{:>9} {:8.2} {memcpy} {:8.2} {:8.2}  {}",
+        "{:>9} {:8.2} {} {}  {}",
         Bytes(row.size).to_string(),
-        medians[0],
-        medians[best],
-        ratio(best),
-        contenders[best].name
+        median(speeds[0].clone()),
+        if plain { shown(1) } else { " ".repeat(17) },
+        shown(first),
+        duel[first].name
     );
-    ratio(best)
+    ratio(first)
 }
 
 fn title(what: &str) {
@@ -214,45 +227,42 @@ fn memory_sweep(row: Row, threads: &[usize], from: usize, to: usize) -> Vec<Cont
     all
 }
 
-fn memory(quick: bool) -> f64 {
+/// Copies between memories with one or two threads; tells the worst ratio from 1 MiB on.
+fn memory(threads: u32, quick: bool) -> f64 {
     let sizes = [4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB];
-    let rounds = if quick { 5 } else { 15 };
     let mut worst = f64::INFINITY;
-    for threads in [1, 2] {
-        let mut host = open("dram", POOL, threads);
-        let (from, to) = (address(&host, 0, POOL), address(&host, 1, POOL));
-        let counts: &[usize] = if threads == 1 { &[1] } else { &[1, 2] };
-        for (queued, how) in [(false, "one at a time"), (true, "queued")] {
-            if threads > 1 && !queued {
-                continue;
-            }
-            title(&format!("DRAM to DRAM, cold, {threads} thread(s), {how}; GB/s"));
-            for size in sizes {
-                let work = size.max(if quick { 16 } else { 64 } * MIB);
-                let row = Row { size, work, pool: POOL, rounds };
-                let mut all = vec![engine(&mut host, row, 0, 1, queued)];
-                all.extend(memory_sweep(row, counts, from, to));
-                let ratio = race(row, true, all);
-                worst = if size >= MIB { worst.min(ratio) } else { worst };
-            }
-        }
-        if threads == 1 {
-            hot(&mut host, from, to, rounds);
+    let mut host = open("dram", POOL, threads);
+    let (from, to) = (address(&host, 0, POOL), address(&host, 1, POOL));
+    let counts: &[usize] = if threads == 1 { &[1] } else { &[1, 2] };
+    // A second thread is of no use to small copies one at a time, and a copy of 64 MiB is a row of its own.
+    let ways: &[(bool, &str)] =
+        if threads == 1 { &[(false, "one at a time"), (true, "queued")] } else { &[(true, "queued")] };
+    for (queued, how) in ways {
+        title(&format!("DRAM to DRAM, cold, {threads} thread(s), {how}; GB/s"));
+        for size in sizes {
+            let work = size.max(if quick { 16 } else { 64 } * MIB);
+            let row = Row { size, work, pool: POOL, rounds: if quick { 3 } else { 10 } };
+            let mut all = vec![engine(&mut host, row, 0, 1, *queued)];
+            all.extend(memory_sweep(row, counts, from, to));
+            let ratio = race(row, true, all);
+            worst = if size >= MIB { worst.min(ratio) } else { worst };
         }
     }
     worst
 }
 
 /// The same pair again and again: what a benchmark that forgets about caches would measure.
-fn hot(host: &mut Host, from: usize, to: usize, rounds: usize) {
+fn hot(quick: bool) {
+    let mut host = open("dram", 4 * MIB, 1);
+    let (from, to) = (address(&host, 0, 4 * MIB), address(&host, 1, 4 * MIB));
     title("DRAM to DRAM, hot, 1 thread(s), one at a time; GB/s");
     for size in [4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB] {
-        let row = Row { size, work: size, pool: size, rounds };
+        let row = Row { size, work: size, pool: size, rounds: if quick { 3 } else { 10 } };
         let repeat = |mut contender: Contender<'static>| {
             let copy = move |_| (0..32).map(|_| (contender.copy)(0)).min().expect("32 times");
             Contender { name: contender.name, copy: Box::new(copy) as Box<dyn FnMut(u64) -> Duration> }
         };
-        let mut ours = engine(host, row, 0, 1, false);
+        let mut ours = engine(&mut host, row, 0, 1, false);
         let ours_copy = move |_| (0..32).map(|_| (ours.copy)(0)).min().expect("32 times");
         let mut all = vec![Contender { name: "engine".to_string(), copy: Box::new(ours_copy) }];
         all.extend(memory_sweep(row, &[1], from, to).into_iter().map(repeat));
@@ -286,7 +296,7 @@ fn file(directory: &str, quick: bool) -> f64 {
     let other = plain_file(directory, memory);
     let fill = host.copy(CopyOrder { from: at(0, 0), to: at(1, 0), bytes: Bytes(FILE), after: &[] });
     host.wait(fill).expect("room for the file");
-    let rounds = if quick { 3 } else { 9 };
+    let rounds = if quick { 2 } else { 5 };
     let mut worst = f64::INFINITY;
     for (write, queued, what) in [
         (true, true, "DRAM to file, queued"),
@@ -325,19 +335,38 @@ fn file(directory: &str, quick: bool) -> f64 {
                 }
             }
             let ratio = race(row, false, all);
-            worst = if size >= MIB && queued { worst.min(ratio) } else { worst };
+            worst = if size >= MIB { worst.min(ratio) } else { worst };
         }
     }
     worst
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let quick = arguments.iter().any(|a| a == "--quick");
-    let named = arguments.iter().position(|a| a == "--file").and_then(|i| arguments.get(i + 1).cloned());
-    let directory = named.unwrap_or_else(|| std::env::temp_dir().display().to_string());
-    let worst = memory(quick);
-    let worst_file = file(&directory, quick);
-    println!("\nengine against the best of the sweep, the worst row from 1 MiB on:");
-    println!("memory {:.0} %, file (queued) {:.0} %", worst * 100.0, worst_file * 100.0);
+    let mut directory = std::env::temp_dir().display().to_string();
+    if let Some(i) = arguments.iter().position(|a| a == "--dir")
+        && i + 1 < arguments.len()
+    {
+        directory = arguments.drain(i..=i + 1).nth(1).expect("two arguments");
+    }
+    arguments.retain(|a| a != "--quick");
+    let chosen = |part: &str| arguments.is_empty() || arguments.iter().any(|a| a == part);
+    let mut worst = Vec::new();
+    if chosen("one") {
+        worst.push(("one thread", memory(1, quick)));
+    }
+    if chosen("hot") {
+        hot(quick);
+    }
+    if chosen("two") {
+        worst.push(("two threads", memory(2, quick)));
+    }
+    if chosen("file") {
+        worst.push(("file", file(&directory, quick)));
+    }
+    println!("\nengine against the best of the sweep, the worst cold row from 1 MiB on:");
+    for (part, ratio) in worst {
+        println!("{part}: {:.0} %", ratio * 100.0);
+    }
 }

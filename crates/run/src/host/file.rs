@@ -167,7 +167,8 @@ fn available(file: &File) -> Bytes {
     let mut found: libc::statvfs = unsafe { mem::zeroed() };
     // SAFETY: the descriptor is open, and the structure is ours to write.
     let room = match unsafe { libc::fstatvfs(file.as_raw_fd(), &mut found) } {
-        0 => found.f_bavail.saturating_mul(found.f_frsize),
+        // A file system without any blocks does not count them.
+        0 if found.f_blocks > 0 => found.f_bavail.saturating_mul(found.f_frsize),
         _ => u64::MAX,
     };
     Bytes(room).min(size_limit())

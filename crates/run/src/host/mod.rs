@@ -45,16 +45,18 @@ impl Host {
     pub fn open(machine: &Machine) -> Result<Host, HostError> {
         machine.check()?;
         let tiers = machine.tiers.iter().map(Memory::open).collect::<Result<Vec<_>, _>>()?;
-        let mut threads = Vec::new();
+        let mut lanes = Vec::new();
         for from in machine.tier_ids() {
             for to in machine.tier_ids() {
-                let link = machine.link(from, to).map_or(1, |link| link.threads);
-                let file = tiers[from.index()].filed() || tiers[to.index()].filed();
-                threads.push(if file { link.max(FILE_THREADS) } else { link });
+                let threads = machine.link(from, to).map_or(1, |link| link.threads);
+                let ends = [&tiers[from.index()], &tiers[to.index()]];
+                let file = ends.iter().any(|memory| memory.filed());
+                let sleepy = file || ends.iter().any(|memory| memory.throttle.is_some());
+                lanes.push((if file { threads.max(FILE_THREADS) } else { threads }, !sleepy));
             }
         }
-        let engine = Engine::new(Tiers::new(tiers), threads.clone());
-        Ok(Host { engine, threads })
+        let engine = Engine::new(Tiers::new(tiers), &lanes);
+        Ok(Host { engine, threads: lanes.into_iter().map(|(threads, _)| threads).collect() })
     }
 
     /// Whether a tier is plain memory slowed down to stand in for another; reports must say so.

@@ -61,6 +61,8 @@ struct Job {
 pub(crate) struct Lane {
     /// How many threads may move chunks at once.
     pub(crate) threads: u32,
+    /// Whether each of them keeps a core busy, so that one more is worth waking only after a while.
+    pub(crate) patient: bool,
     /// How many do.
     pub(crate) active: u32,
     /// How many of the lane's own threads sleep for want of work.
@@ -93,9 +95,10 @@ pub(crate) struct Queue {
 const COPIES: usize = 256;
 
 impl Queue {
-    /// An empty queue with a lane for each number of threads given.
-    pub(crate) fn new(threads: impl Iterator<Item = u32>) -> Queue {
-        let lanes: Vec<Lane> = threads.map(|threads| Lane { threads, ..Lane::default() }).collect();
+    /// An empty queue with lanes of so many threads each, patient or not.
+    pub(crate) fn new(lanes: &[(u32, bool)]) -> Queue {
+        let lane = |&(threads, patient): &(u32, bool)| Lane { threads, patient, ..Lane::default() };
+        let lanes: Vec<Lane> = lanes.iter().map(lane).collect();
         Queue {
             jobs: Vec::with_capacity(COPIES),
             free: Vec::with_capacity(COPIES),
@@ -276,6 +279,12 @@ impl Queue {
         }
     }
 
+    /// The lane of a copy that has nothing left to hand out and has not ended yet.
+    pub(crate) fn last_chunks(&self, ticket: Ticket) -> Option<usize> {
+        let job = &self.jobs[*self.slots.get(&ticket.0)? as usize];
+        (!job.ended && job.pending == 0 && job.handed == job.bytes).then_some(job.lane)
+    }
+
     /// Says that a thread sleeps until this copy ends.
     pub(crate) fn await_end(&mut self, ticket: Ticket) {
         if let Some(&slot) = self.slots.get(&ticket.0) {
@@ -311,10 +320,12 @@ impl Queue {
         &mut self.lanes[lane]
     }
 
-    /// Whether another of the lane's own threads should be called: there is work, room at work, and one asleep.
-    pub(crate) fn call(&mut self, lane: usize) -> bool {
+    /// Whether another of the lane's own threads should be called: there is work, room at work, and one asleep. A
+    /// patient lane that is being worked on calls only when it is `urgent`.
+    pub(crate) fn call(&mut self, lane: usize, urgent: bool) -> bool {
         let at = &mut self.lanes[lane];
-        let call = !at.called && at.idle > 0 && at.active < at.threads && !at.line.is_empty();
+        let wanted = urgent || !at.patient || at.active == 0;
+        let call = wanted && !at.called && at.idle > 0 && at.active < at.threads && !at.line.is_empty();
         at.called |= call;
         call
     }
@@ -400,7 +411,7 @@ mod tests {
 
     #[test]
     fn the_next_copy_begins_when_the_head_has_nothing_left_to_hand_out() {
-        let mut queue = Queue::new([3].into_iter());
+        let mut queue = Queue::new(&[(3, false)]);
         let a = queue.add(&order(150, &[]), 0, 100, NOW);
         let b = queue.add(&order(10, &[]), 0, 100, NOW);
         let chunks: Vec<Chunk> = std::iter::from_fn(|| queue.take(0)).collect();
@@ -417,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_must_wait_is_passed_over() {
-        let mut queue = Queue::new([1, 1].into_iter());
+        let mut queue = Queue::new(&[(1, false), (1, false)]);
         let a = queue.add(&order(10, &[]), 1, 100, NOW);
         let b = queue.add(&order(20, &[a, a, Ticket(99)]), 0, 100, NOW);
         let c = queue.add(&order(30, &[]), 0, 100, NOW);
@@ -434,7 +445,7 @@ mod tests {
 
     #[test]
     fn failure_passes_down_and_moves_nothing() {
-        let mut queue = Queue::new([1].into_iter());
+        let mut queue = Queue::new(&[(1, false)]);
         let a = queue.add(&order(300, &[]), 0, 100, NOW);
         let b = queue.add(&order(20, &[a]), 0, 100, NOW);
         let c = queue.add(&order(30, &[b]), 0, 100, NOW);
@@ -454,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_copy_ends_well_but_not_before_what_it_waits_for() {
-        let mut queue = Queue::new([2].into_iter());
+        let mut queue = Queue::new(&[(2, false)]);
         let a = queue.add(&order(200, &[]), 0, 100, NOW);
         let b = queue.add(&order(200, &[a]), 0, 100, NOW);
         let c = queue.add(&order(200, &[b]), 0, 100, NOW);
@@ -474,7 +485,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_a_stale_place_in_line_is_skipped() {
-        let mut queue = Queue::new([1].into_iter());
+        let mut queue = Queue::new(&[(1, false)]);
         for _ in 0..1000 {
             let a = queue.add(&order(10, &[]), 0, 100, NOW);
             let b = queue.add(&order(20, &[]), 0, 100, NOW);
