@@ -10,12 +10,14 @@
 //! scheduled graph (for whoever runs the arithmetic) beside its trace (for whoever places the memory).
 
 pub mod autodiff;
+pub mod check;
 pub mod graph;
 pub mod intervals;
 pub mod lifetimes;
 pub mod nets;
 pub mod schedule;
 mod storage;
+pub mod text;
 pub mod trace;
 
 pub use lifetimes::Lifetimes;

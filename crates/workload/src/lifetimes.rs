@@ -31,6 +31,8 @@ pub struct Lifetime {
     pub last: Step,
     /// How long that is.
     pub class: Class,
+    /// How many visits of layers it lives through; 1 for a short-lived one, 2 for what one layer hands to the next.
+    pub visits: u32,
 }
 
 /// The lifetimes and uses of all tensors of a trace.
@@ -53,16 +55,21 @@ impl Lifetimes {
         let steps = trace.kernels.len() as u32;
         let span = |(at, tensor): (usize, &crate::trace::Tensor)| {
             let used = &uses[starts[at] as usize..starts[at + 1] as usize];
-            let end = Step(steps.saturating_sub(1));
-            if tensor.persistent {
-                return Some(Lifetime { birth: Step(0), last: end, class: Class::Persistent });
-            }
-            let (first, last) = (*used.first()?, *used.last()?);
-            if tensor.role == Role::Input {
-                return Some(Lifetime { birth: Step(0), last, class: Class::Long });
-            }
-            let short = visits[first.0 as usize] == visits[last.0 as usize];
-            Some(Lifetime { birth: first, last, class: if short { Class::Short } else { Class::Long } })
+            let (birth, last) = if tensor.persistent {
+                (Step(0), Step(steps.checked_sub(1)?))
+            } else if tensor.role == Role::Input {
+                (Step(0), *used.last()?)
+            } else {
+                (*used.first()?, *used.last()?)
+            };
+            let lived = visits[last.0 as usize] - visits[birth.0 as usize] + 1;
+            let class = match tensor.role {
+                _ if tensor.persistent => Class::Persistent,
+                Role::Input => Class::Long,
+                _ if lived > 1 => Class::Long,
+                _ => Class::Short,
+            };
+            Some(Lifetime { birth, last, class, visits: lived })
         };
         let spans = trace.tensors.iter().enumerate().map(span).collect();
         let bytes = trace.tensors.iter().map(|t| t.bytes).collect();

@@ -89,8 +89,7 @@ fn updates_when_ready(graph: &Graph) -> Vec<Node> {
 
 /// Writes the trace of a graph whose values live with these owners.
 fn write(graph: Graph, owners: &[ValueId]) -> Program {
-    let mut trace =
-        Trace { name: graph.name.clone(), layers: graph.layers.clone(), ..Trace::default() };
+    let mut trace = Trace { name: graph.name.clone(), layers: graph.layers.clone(), ..Trace::default() };
     trace.kernels.reserve(graph.nodes.len());
     let mut storage: Vec<Option<TensorId>> = vec![None; graph.values.len()];
     for node in &graph.nodes {

@@ -44,7 +44,10 @@ fn mlp(b: &mut Builder) {
 
 #[test]
 fn perceptron() {
-    check(mlp, Options::default(), expect![[r#"
+    check(
+        mlp,
+        Options::default(),
+        expect![[r#"
         linear: x fc1.weight fc1.bias -> fc1.linear
         relu: fc1.linear -> fc1.linear!
         linear: fc1.linear fc2.weight fc2.bias -> fc2.linear
@@ -58,12 +61,16 @@ fn perceptron() {
         sgd: fc1.bias fc1.bias.grad fc1.bias.momentum -> fc1.bias! fc1.bias.momentum!
         sgd: fc2.weight fc2.weight.grad fc2.weight.momentum -> fc2.weight! fc2.weight.momentum!
         sgd: fc2.bias fc2.bias.grad fc2.bias.momentum -> fc2.bias! fc2.bias.momentum!
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn perceptron_with_early_updates_and_nothing_in_place() {
-    check(mlp, Options { in_place: false, updates: Updates::WhenReady }, expect![[r#"
+    check(
+        mlp,
+        Options { in_place: false, updates: Updates::WhenReady },
+        expect![[r#"
         linear: x fc1.weight fc1.bias -> fc1.linear
         relu: fc1.linear -> fc1.relu
         linear: fc1.relu fc2.weight fc2.bias -> fc2.linear
@@ -77,7 +84,8 @@ fn perceptron_with_early_updates_and_nothing_in_place() {
         linear.backward-weight: x fc1.linear.grad -> fc1.weight.grad fc1.bias.grad
         sgd: fc1.weight fc1.weight.grad fc1.weight.momentum -> fc1.weight! fc1.weight.momentum!
         sgd: fc1.bias fc1.bias.grad fc1.bias.momentum -> fc1.bias! fc1.bias.momentum!
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -99,7 +107,10 @@ fn residual_block() {
         let loss = b.cross_entropy(logits, "labels");
         b.train(&[loss], Optimizer::SGD);
     };
-    check(net, Options::default(), expect![[r#"
+    check(
+        net,
+        Options::default(),
+        expect![[r#"
         conv: x stem.weight -> stem.conv
         relu: stem.conv -> stem.conv!
         conv: stem.conv branch.weight -> branch.conv
@@ -128,7 +139,8 @@ fn residual_block() {
         sgd: branch.beta branch.beta.grad -> branch.beta!
         sgd: head.weight head.weight.grad -> head.weight!
         sgd: head.bias head.bias.grad -> head.bias!
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -148,7 +160,10 @@ fn shared_table_gets_a_dense_gradient_and_a_lone_one_gets_rows() {
         let loss = b.cross_entropy(logits, "labels");
         b.train(&[loss], Optimizer::SGD);
     };
-    check(net, Options::default(), expect![[r#"
+    check(
+        net,
+        Options::default(),
+        expect![[r#"
         embedding: words.table ids -> words.embedding
         embedding: positions.table places -> positions.embedding
         add: words.embedding positions.embedding -> words.embedding!
@@ -163,5 +178,6 @@ fn shared_table_gets_a_dense_gradient_and_a_lone_one_gets_rows() {
         add: words.table.grad words.table.grad.2 -> words.table.grad!
         sgd: words.table words.table.grad -> words.table!
         sgd-rows: positions.table places positions.gelu.grad -> positions.table!
-    "#]]);
+    "#]],
+    );
 }

@@ -145,7 +145,8 @@ impl<'a> Tape<'a> {
             let node = &self.builder.graph.nodes[at];
             let reached = node.outputs.iter().any(|o| {
                 self.is_loss[o.index()]
-                    || (self.needs[o.index()] && matches!(self.gradients[o.index()], Some(Gradient::Dense(_))))
+                    || (self.needs[o.index()]
+                        && matches!(self.gradients[o.index()], Some(Gradient::Dense(_))))
             });
             if node.phase == Phase::Forward && reached && node.outputs.iter().any(|o| self.needs[o.index()]) {
                 let node = node.clone();

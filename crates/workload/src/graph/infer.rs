@@ -46,9 +46,7 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
             bias(operands, 2, second.dim(0))?;
             one(x.with(x.rank() - 1, second.dim(0)))
         }
-        Op::MatMul { transpose_a, transpose_b } => {
-            one(multiplied(x, *transpose_a, second, *transpose_b)?)
-        }
+        Op::MatMul { transpose_a, transpose_b } => one(multiplied(x, *transpose_a, second, *transpose_b)?),
         Op::BatchNorm { .. } => {
             if x.rank() < 2 || operands[1..5].iter().any(|o| o.0.elements() != x.dim(1)) {
                 return Err(format!("input {x} does not have {} channels", second.elements()));
@@ -70,7 +68,11 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
             one(Shape::from([x.dim(0), x.dim(1), 1, 1]))
         }
         Op::Add | Op::Mul => {
-            if broadcasts(second, x) { one(x) } else { Err(format!("{second} does not broadcast to {x}")) }
+            if broadcasts(second, x) {
+                one(x)
+            } else {
+                Err(format!("{second} does not broadcast to {x}"))
+            }
         }
         Op::Concat { axis } => {
             let mut extent = 0u64;
@@ -213,8 +215,10 @@ fn convolved(conv: &Conv, x: Shape, w: Shape) -> Result<Shape, String> {
     for axis in 0..2 {
         let padding = conv.padding[axis].saturating_add(conv.padding[axis + 2]);
         let taps = w.dim(axis + 2);
-        let window =
-            taps.checked_sub(1).and_then(|t| t.checked_mul(conv.dilation[axis])).and_then(|t| t.checked_add(1));
+        let window = taps
+            .checked_sub(1)
+            .and_then(|t| t.checked_mul(conv.dilation[axis]))
+            .and_then(|t| t.checked_add(1));
         let extent = match (window, conv.transposed) {
             (Some(window), false) => windows(x.dim(axis + 2), padding, window, conv.stride[axis], false),
             (Some(window), true) => (x.dim(axis + 2).saturating_sub(1))
@@ -240,7 +244,10 @@ fn pooled(pool: &Pool, x: Shape) -> Result<Shape, String> {
         let padding = pool.padding[axis].saturating_add(pool.padding[axis + 2]);
         let (extent, stride) = (x.dim(axis + 2), pool.stride[axis]);
         let Some(mut n) = windows(extent, padding, pool.window[axis], stride, pool.ceil) else {
-            return Err(format!("a window of {}x{} does not fit the input {x}", pool.window[0], pool.window[1]));
+            return Err(format!(
+                "a window of {}x{} does not fit the input {x}",
+                pool.window[0], pool.window[1]
+            ));
         };
         // The last partial window must start inside the image or its leading padding.
         if pool.ceil && (n - 1) * stride >= extent.saturating_add(pool.padding[axis]) {

@@ -1,9 +1,19 @@
 //! The networks that Tiercel knows by name, one a file, each written as its authors describe it.
 
-use crate::graph::{Builder, DType, GraphError, Optimizer};
+use crate::graph::{Builder, ConvLayer, DType, GraphError, Optimizer, ValueId};
 use crate::schedule::{self, Program};
 
+mod bert;
+mod dcgan;
+mod densenet;
+mod dlrm;
+mod gpt2;
+mod inception_v3;
+mod inception_v4;
+mod lstm;
 mod mlp;
+mod mobilenet;
+mod resnet;
 mod vgg;
 
 /// What can be chosen of a network; what is `None` takes the network's own value.
@@ -46,8 +56,27 @@ impl Net {
         options.batch.unwrap_or(self.batch)
     }
 
+    /// Refuses sizes for which no network can be built in reasonable time and memory.
+    fn check(&self, options: &Options) -> Result<(), GraphError> {
+        let limits = [
+            ("batch", options.batch, 1 << 32),
+            ("image", options.image, 1 << 16),
+            ("sequence", options.sequence, 1 << 20),
+            ("depth", options.depth, 1 << 20),
+            ("width", options.width, 1 << 20),
+        ];
+        for (name, value, limit) in limits {
+            if let Some(value) = value.filter(|v| !(1..=limit).contains(v)) {
+                let message = format!("{name} {value} is not between 1 and {limit}");
+                return Err(GraphError { place: self.name.to_string(), message });
+            }
+        }
+        Ok(())
+    }
+
     /// The training iteration of the network, or what in the options does not fit it.
     pub fn build(&self, options: &Options) -> Result<Program, GraphError> {
+        self.check(options)?;
         let mut builder = Builder::new(self.name, options.dtype);
         (self.write)(&mut builder, options, self.batch(options));
         Ok(Program::new(builder.finish()?, options.schedule))
@@ -64,4 +93,41 @@ pub fn find(name: &str) -> Option<&'static Net> {
     NETS.iter().find(|net| net.name == name)
 }
 
-static NETS: [Net; 5] = [vgg::VGG16, vgg::VGG19, vgg::VGG116, vgg::VGG416, mlp::MLP];
+static NETS: [Net; 22] = [
+    vgg::VGG16,
+    vgg::VGG19,
+    vgg::VGG116,
+    vgg::VGG416,
+    resnet::RESNET32,
+    resnet::RESNET50,
+    resnet::RESNET152,
+    resnet::RESNET200,
+    densenet::DENSENET264,
+    inception_v3::INCEPTION_V3,
+    inception_v4::INCEPTION_V4,
+    mobilenet::MOBILENET,
+    dcgan::DCGAN,
+    lstm::LSTM,
+    bert::BERT_LARGE,
+    gpt2::GPT2,
+    dlrm::DLRM,
+    mlp::MLP,
+    vgg::VGG416_AUTOTM,
+    resnet::RESNET200_AUTOTM,
+    densenet::DENSENET264_AUTOTM,
+    inception_v4::INCEPTION_V4_AUTOTM,
+];
+
+/// A convolution and a batch norm as the layer `name`.
+fn conv_norm(b: &mut Builder, name: &str, x: ValueId, layer: ConvLayer) -> ValueId {
+    b.layer(name);
+    let x = b.conv(x, layer);
+    b.batch_norm(x)
+}
+
+/// The end of an image network: a linear layer to the classes, the loss, the backward pass and the updates.
+fn classify(b: &mut Builder, x: ValueId, classes: u64, options: &Options) {
+    let logits = b.linear(x, classes);
+    let loss = b.cross_entropy(logits, "labels");
+    b.train(&[loss], options.optimizer.unwrap_or(Optimizer::MOMENTUM));
+}
