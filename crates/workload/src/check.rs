@@ -180,6 +180,9 @@ impl Checker {
                 let message = format!("kernel `{me}` has {operands} operands and a time for {tiers} of them");
                 return fault(Part::Timing(at), message);
             }
+            if timing.time.0 >= LIMIT {
+                return fault(Part::Timing(at), format!("kernel `{me}` has a time beyond 2^62 nanoseconds"));
+            }
         }
         for (at, alternative) in kernel.alternatives.iter().enumerate() {
             let message = if alternative.name.is_empty() {

@@ -4,6 +4,7 @@
 //! first thing that did not fit, makes every later call a no-op, and [`Builder::finish`] returns it.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::infer;
 use super::op::Op;
@@ -28,11 +29,15 @@ pub struct Builder {
     pub(crate) layer: u32,
     pub(crate) phase: Phase,
     dtype: DType,
-    names: HashMap<String, u32>,
+    /// How often each name was asked for, by its hash: two names of one hash only cost one of them a number.
+    names: HashMap<u64, u32>,
     bytes: u64,
     seeds: u64,
     error: Option<GraphError>,
 }
+
+/// More kernels than any program has; a slip in an option should be an error, not a machine without memory.
+const MOST_NODES: usize = 1 << 23;
 
 /// What a call returns once something did not fit.
 const NOWHERE: ValueId = ValueId(u32::MAX);
@@ -55,9 +60,8 @@ impl Builder {
     /// Starts a layer: kernels and weights belong to it, and are named after it, until the next one starts.
     pub fn layer(&mut self, name: &str) {
         self.layer = self.graph.layers.len() as u32;
-        // Two layers of one name would be one layer to a reader; `#` keeps them out of the values' names.
-        let unique = self.fresh(&format!("#{name}"));
-        self.graph.layers.push(unique[1..].to_string());
+        let unique = self.fresh(Kind::Layer, name.to_string());
+        self.graph.layers.push(unique);
     }
 
     /// The number format of weights and activations.
@@ -215,14 +219,17 @@ impl Builder {
         view.view_of = Some(value.view_of.unwrap_or(x));
         view.shape = shape;
         view.detached |= detached;
-        view.name = self.fresh(&format!("{}.view", view.name));
+        view.name = self.fresh(Kind::Value, format!("{}.view", view.name));
         self.graph.values.push(view);
         ValueId(self.graph.values.len() as u32 - 1)
     }
 
     /// Adds a kernel whose results have these forms.
     fn push(&mut self, base: String, op: Op, inputs: &[ValueId], forms: &[infer::Form]) -> Vec<ValueId> {
-        let name = self.fresh(&format!("!{base}"))[1..].to_string();
+        if self.graph.nodes.len() >= MOST_NODES {
+            self.fail(&base, format!("there are more than {MOST_NODES} kernels"));
+        }
+        let name = self.fresh(Kind::Node, base);
         let mut outputs = Vec::with_capacity(forms.len());
         for (at, (shape, dtype)) in forms.iter().enumerate() {
             let value = match (at, op.further_results().get(at.wrapping_sub(1))) {
@@ -246,7 +253,7 @@ impl Builder {
         if self.error.is_some() {
             return;
         }
-        let name = self.fresh(&format!("!{name}"))[1..].to_string();
+        let name = self.fresh(Kind::Node, name.to_string());
         let (layer, phase) = (self.layer, self.phase);
         self.graph.nodes.push(Node { name, op, inputs, outputs, layer, phase });
     }
@@ -272,7 +279,7 @@ impl Builder {
                 return NOWHERE;
             }
         }
-        let name = self.fresh(&name);
+        let name = self.fresh(Kind::Value, name);
         let layer = self.layer;
         let value =
             Value { name, shape, dtype, role, persistent, view_of: None, detached: false, init, layer };
@@ -295,22 +302,32 @@ impl Builder {
         }
     }
 
-    /// `name`, with a number behind it where it is taken.
-    fn fresh(&mut self, name: &str) -> String {
-        let Some(count) = self.names.get_mut(name) else {
-            self.names.insert(name.to_string(), 1);
-            return name.to_string();
+    /// `name`, with a number behind it where something of this kind has it already.
+    fn fresh(&mut self, kind: Kind, name: String) -> String {
+        let hash = |name: &str| BuildHasherDefault::<DefaultHasher>::default().hash_one((kind as u8, name));
+        let key = hash(&name);
+        let Some(known) = self.names.get(&key) else {
+            self.names.insert(key, 1);
+            return name;
         };
-        let mut n = *count;
+        let mut count = *known;
         let unique = loop {
-            n += 1;
-            let candidate = format!("{name}.{n}");
-            if !self.names.contains_key(&candidate) {
+            count += 1;
+            let candidate = format!("{name}.{count}");
+            if !self.names.contains_key(&hash(&candidate)) {
                 break candidate;
             }
         };
-        self.names.insert(name.to_string(), n);
-        self.names.insert(unique.clone(), 1);
+        self.names.insert(key, count);
+        self.names.insert(hash(&unique), 1);
         unique
     }
+}
+
+/// What has a name; names of different kinds do not clash.
+#[derive(Clone, Copy)]
+enum Kind {
+    Layer,
+    Node,
+    Value,
 }

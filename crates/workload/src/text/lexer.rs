@@ -1,51 +1,60 @@
 //! Lines into words: bare or quoted, with their columns; a `#` starts a comment.
 
+use std::borrow::Cow;
+
 use super::TextError;
 
 /// A word of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct Word<'a> {
     pub column: u32,
-    pub text: String,
+    pub text: Cow<'a, str>,
+}
+
+/// Whether a character can stand in a word without quotes.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || !(c.is_whitespace() || c.is_control() || c == '"' || c == '#')
 }
 
 /// Whether a name can stand in a file without quotes.
 pub(super) fn is_bare(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| !(c.is_whitespace() || c.is_control() || c == '"' || c == '#'))
+    !name.is_empty() && name.chars().all(is_plain)
 }
 
 /// The words of one line.
-pub(super) fn words(text: &str, line: u32) -> Result<Vec<Word>, TextError> {
-    let mut words = Vec::new();
-    let mut chars = Chars { rest: text.chars().peekable(), line, column: 1 };
+pub(super) fn words<'a>(text: &'a str, line: u32, words: &mut Vec<Word<'a>>) -> Result<(), TextError> {
+    words.clear();
+    let mut chars = Chars { rest: text, line, column: 1 };
     while let Some(c) = chars.peek() {
         let column = chars.column;
         match c {
             '#' => break,
-            '"' => words.push(Word { column, text: chars.quoted()? }),
+            '"' => words.push(Word { column, text: Cow::Owned(chars.quoted()?) }),
             c if c.is_whitespace() => {
                 chars.next();
             }
             c if c.is_control() => return Err(chars.error(column, format!("a stray character {c:?}"))),
-            _ => words.push(Word { column, text: chars.bare() }),
+            _ => words.push(Word { column, text: Cow::Borrowed(chars.bare()) }),
         }
     }
-    Ok(words)
+    Ok(())
 }
 
 struct Chars<'a> {
-    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    rest: &'a str,
     line: u32,
     column: u32,
 }
 
-impl Chars<'_> {
-    fn peek(&mut self) -> Option<char> {
-        self.rest.peek().copied()
+impl<'a> Chars<'a> {
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
     }
 
     fn next(&mut self) -> Option<char> {
-        let c = self.rest.next();
+        let mut chars = self.rest.chars();
+        let c = chars.next();
+        self.rest = chars.as_str();
         self.column += u32::from(c.is_some());
         c
     }
@@ -54,14 +63,11 @@ impl Chars<'_> {
         TextError { line: self.line, column, message }
     }
 
-    fn bare(&mut self) -> String {
-        let mut word = String::new();
-        while let Some(c) =
-            self.peek().filter(|c| !(c.is_whitespace() || c.is_control() || "\"#".contains(*c)))
-        {
-            word.push(c);
-            self.next();
-        }
+    fn bare(&mut self) -> &'a str {
+        let end = self.rest.find(|c| !is_plain(c)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        self.column += word.chars().count() as u32;
         word
     }
 

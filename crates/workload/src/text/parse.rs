@@ -10,11 +10,12 @@ use crate::trace::{Alternative, Kernel, Tensor, Timing, Trace, Use};
 pub(super) fn parse(text: &str) -> Result<Trace, TextError> {
     let mut parser = Parser::default();
     let mut last = 1;
+    let mut line_words = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
         last = number;
-        let words = words(line, number)?;
-        if let Some((first, rest)) = words.split_first() {
+        words(line, number, &mut line_words)?;
+        if let Some((first, rest)) = line_words.split_first() {
             parser.line(&mut Line { number, first, rest, end: line.chars().count() as u32 + 1 })?;
         }
     }
@@ -32,8 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Trace, TextError> {
 /// The words of one line, taken one by one.
 struct Line<'a> {
     number: u32,
-    first: &'a Word,
-    rest: &'a [Word],
+    first: &'a Word<'a>,
+    rest: &'a [Word<'a>],
     /// The column behind the last character.
     end: u32,
 }
@@ -44,7 +45,7 @@ impl<'a> Line<'a> {
     }
 
     /// The next word, or an error that says what is missing.
-    fn take(&mut self, wanted: &str) -> Result<&'a Word, TextError> {
+    fn take(&mut self, wanted: &str) -> Result<&'a Word<'a>, TextError> {
         match self.rest.split_first() {
             Some((word, rest)) => {
                 self.rest = rest;
@@ -66,7 +67,18 @@ impl<'a> Line<'a> {
 
     /// The next word as a keyword that must be there.
     fn keyword(&mut self, keyword: &str) -> Result<(), TextError> {
-        self.choice(&format!("the word `{keyword}`"), &[(keyword, ())])
+        let word = self.take(&format!("the word `{keyword}`"))?;
+        if word.text == keyword {
+            return Ok(());
+        }
+        Err(self.error(word.column, format!("`{}` stands where only `{keyword}` can", word.text)))
+    }
+
+    /// The next word as a time; whole nanoseconds are read without rounding.
+    fn time(&mut self) -> Result<Nanos, TextError> {
+        let exact = self.rest.first().and_then(|word| word.text.strip_suffix("ns")?.parse().ok());
+        let time = self.value("a time such as 1500ns or 2ms")?;
+        Ok(exact.map_or(time, Nanos))
     }
 
     /// The next word as whatever reads from text.
@@ -125,7 +137,7 @@ impl Parser {
             self.headed = true;
             return line.done();
         }
-        match line.first.text.as_str() {
+        match &*line.first.text {
             "name" => self.name(line),
             "layer" => self.layer(line),
             "tensor" => self.tensor(line),
@@ -142,14 +154,14 @@ impl Parser {
         if std::mem::replace(&mut self.named, true) {
             return Err(line.error(line.first.column, "a second name of the trace"));
         }
-        self.trace.name = line.take("a name")?.text.clone();
+        self.trace.name = line.take("a name")?.text.to_string();
         line.done()
     }
 
     fn layer(&mut self, line: &mut Line<'_>) -> Result<(), TextError> {
         let name = line.take("a name")?;
         self.checker.layer(&name.text).map_err(|fault| line.error(name.column, fault.message))?;
-        self.trace.layers.push(name.text.clone());
+        self.trace.layers.push(name.text.to_string());
         line.done()
     }
 
@@ -163,7 +175,7 @@ impl Parser {
             line.keyword("persistent")?;
         }
         line.done()?;
-        let tensor = Tensor { name: name.text.clone(), bytes, role, persistent };
+        let tensor = Tensor { name: name.text.to_string(), bytes, role, persistent };
         let place = |fault: &Fault| if fault.part == Part::Size { size } else { name.column };
         self.checker.tensor(&tensor).map_err(|fault| line.error(place(&fault), fault.message))?;
         self.trace.tensors.push(tensor);
@@ -173,7 +185,7 @@ impl Parser {
     fn kernel(&mut self, line: &mut Line<'_>) -> Result<(), TextError> {
         self.close()?;
         let name = line.take("a name")?;
-        let op = line.take("a type")?.text.clone();
+        let op = line.take("a type")?.text.to_string();
         let phase = line.choice("a phase", &PHASES)?;
         let layer_word = line.take("a layer")?;
         let Some(layer) = self.checker.layer_named(&layer_word.text) else {
@@ -192,7 +204,7 @@ impl Parser {
         }
         line.done()?;
         let kernel = Kernel {
-            name: name.text.clone(),
+            name: name.text.to_string(),
             op,
             reads: Vec::new(),
             writes: Vec::new(),
@@ -216,7 +228,7 @@ impl Parser {
 
     /// A line that belongs to the kernel above it.
     fn detail(&mut self, line: &mut Line<'_>) -> Result<(), TextError> {
-        let what = line.first.text.as_str();
+        let what = &*line.first.text;
         let Some(open) = &mut self.open else {
             return Err(line.error(line.first.column, format!("`{what}` belongs under a kernel line")));
         };
@@ -243,7 +255,7 @@ impl Parser {
                 places.push(place);
             }
             "time" => {
-                let time: Nanos = line.value("a time such as 1500ns or 2ms")?;
+                let time = line.time()?;
                 line.keyword("at")?;
                 let mut tiers = Vec::new();
                 while !line.rest.is_empty() {
@@ -253,7 +265,7 @@ impl Parser {
                 open.timings.push(place);
             }
             _ => {
-                let name = line.take("a name")?.text.clone();
+                let name = line.take("a name")?.text.to_string();
                 line.keyword("workspace")?;
                 let workspace = line.bytes()?;
                 line.keyword("factor")?;
