@@ -15,11 +15,15 @@ pub mod graph;
 pub mod intervals;
 pub mod lifetimes;
 pub mod nets;
+pub mod open;
 pub mod schedule;
 mod storage;
+pub mod summary;
 pub mod text;
 pub mod trace;
 
 pub use lifetimes::Lifetimes;
+pub use open::{OpenError, Workload, open};
 pub use schedule::Program;
+pub use summary::Summary;
 pub use trace::{Kernel, KernelId, Tensor, TensorId, Trace};

@@ -193,3 +193,14 @@ fn a_million_kernels_are_fine() {
     assert!(lifetimes.peak().1 > lifetimes.short_lived_peak());
     assert!(start.elapsed() < Duration::from_secs(20), "took {:?}", start.elapsed());
 }
+
+#[test]
+fn misspelt_names_find_their_network() {
+    let nearest = |name| nets::nearest(name).map(|net| net.name);
+    assert_eq!(nearest("resnet-200"), Some("resnet200"));
+    assert_eq!(nearest("VGG-19"), Some("vgg19"));
+    assert_eq!(nearest("gpt-2"), Some("gpt2"));
+    assert_eq!(nearest("inceptionv4"), Some("inception-v4"));
+    assert_eq!(nearest("banana"), None);
+    assert_eq!(nearest(""), None);
+}

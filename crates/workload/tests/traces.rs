@@ -1,7 +1,7 @@
 //! Training traces of tiny networks, kernel by kernel, as one derives them by hand.
 
 use expect_test::{Expect, expect};
-use tiercel_workload::graph::{Activation, Builder, ConvLayer, DType, Op, Optimizer};
+use tiercel_workload::graph::{Activation, Builder, ConvLayer, DType, Init, Op, Optimizer, cost};
 use tiercel_workload::schedule::{Options, Program, Updates};
 use tiercel_workload::{TensorId, Trace};
 
@@ -180,4 +180,81 @@ fn shared_table_gets_a_dense_gradient_and_a_lone_one_gets_rows() {
         sgd-rows: positions.table places positions.gelu.grad -> positions.table!
     "#]],
     );
+}
+
+#[test]
+fn products_in_every_orientation() {
+    for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut b = Builder::new("tiny", DType::F32);
+        b.layer("product");
+        let x = b.weight("a", if ta { [5, 3, 2] } else { [5, 2, 3] }, Init::Normal(1.0));
+        let y = b.weight("b", if tb { [5, 4, 3] } else { [5, 3, 4] }, Init::Normal(1.0));
+        let product = b.apply(Op::MatMul { transpose_a: ta, transpose_b: tb }, &[x, y]);
+        let loss = b.cross_entropy(product, "labels");
+        // The builder checks that every backward product has the shape of what it is a gradient by.
+        b.train(&[loss], Optimizer::SGD);
+        let graph = b.finish().expect("fits");
+        assert_eq!(graph.nodes.iter().filter(|n| n.op.name() == "matmul").count(), 3);
+        let macs: Vec<u64> = graph.nodes.iter().map(|n| cost::macs(&graph, n)).filter(|m| *m > 0).collect();
+        assert_eq!(macs, [5 * 2 * 3 * 4; 3]);
+    }
+}
+
+#[test]
+fn recurrent_cells_share_their_weights() {
+    let net = |b: &mut Builder| {
+        let xs = [b.input("x1", [2, 3]), b.input("x2", [2, 3])];
+        b.layer("cell");
+        let wx = b.weight("wx", [16, 3], Init::Normal(0.1));
+        let wh = b.weight("wh", [16, 4], Init::Normal(0.1));
+        let bias = b.weight("bias", [16], Init::Constant(0.0));
+        let (mut h, mut c) = (b.input("h0", [2, 4]), b.input("c0", [2, 4]));
+        for x in xs {
+            let results = b.apply_all(Op::LstmCell, &[x, h, c, wx, wh, bias]);
+            (h, c) = (results[0], results[1]);
+        }
+        b.layer("head");
+        let loss = b.cross_entropy(h, "labels");
+        b.train(&[loss], Optimizer::SGD);
+    };
+    check(net, Options::default(), expect![[r#"
+        lstm-cell: x1 h0 c0 cell.wx cell.wh cell.bias -> cell.lstm-cell cell.lstm-cell.cell cell.lstm-cell.gates
+        lstm-cell: x2 cell.lstm-cell cell.lstm-cell.cell cell.wx cell.wh cell.bias -> cell.lstm-cell.2 cell.lstm-cell.2.cell cell.lstm-cell.2.gates
+        cross-entropy: cell.lstm-cell.2 labels -> head.cross-entropy cell.lstm-cell.2!
+        cross-entropy.backward: cell.lstm-cell.2 labels -> cell.lstm-cell.2!
+        fill:  -> cell.lstm-cell.2.cell.grad
+        lstm-cell.backward-data: cell.lstm-cell.cell cell.lstm-cell.2.cell cell.wx cell.wh cell.lstm-cell.2.gates cell.lstm-cell.2 cell.lstm-cell.2.cell.grad -> x2.grad cell.lstm-cell.grad cell.lstm-cell.cell.grad cell.lstm-cell.2.gates.grad
+        lstm-cell.backward-weight: x2 cell.lstm-cell cell.lstm-cell.2.gates.grad -> cell.wx.grad cell.wh.grad cell.bias.grad
+        lstm-cell.backward-data: c0 cell.lstm-cell.cell cell.wx cell.wh cell.lstm-cell.gates cell.lstm-cell.grad cell.lstm-cell.cell.grad -> x1.grad h0.grad c0.grad cell.lstm-cell.gates.grad
+        lstm-cell.backward-weight: x1 h0 cell.lstm-cell.gates.grad -> cell.wx.grad.2 cell.wh.grad.2 cell.bias.grad.2
+        add: cell.wx.grad cell.wx.grad.2 -> cell.wx.grad!
+        add: cell.wh.grad cell.wh.grad.2 -> cell.wh.grad!
+        add: cell.bias.grad cell.bias.grad.2 -> cell.bias.grad!
+        sgd: cell.wx cell.wx.grad -> cell.wx!
+        sgd: cell.wh cell.wh.grad -> cell.wh!
+        sgd: cell.bias cell.bias.grad -> cell.bias!
+    "#]]);
+}
+
+#[test]
+fn no_gradient_passes_a_detached_value() {
+    let net = |b: &mut Builder| {
+        let x = b.input("x", [2, 4]);
+        b.layer("first");
+        let h = b.linear(x, 4);
+        b.layer("second");
+        let h = b.detach(h);
+        let logits = b.linear(h, 3);
+        let loss = b.cross_entropy(logits, "labels");
+        b.train(&[loss], Optimizer::SGD);
+    };
+    check(net, Options::default(), expect![[r#"
+        linear: x first.weight first.bias -> first.linear
+        linear: first.linear second.weight second.bias -> second.linear
+        cross-entropy: second.linear labels -> second.cross-entropy second.linear!
+        cross-entropy.backward: second.linear labels -> second.linear!
+        linear.backward-weight: first.linear second.linear -> second.weight.grad second.bias.grad
+        sgd: second.weight second.weight.grad -> second.weight!
+        sgd: second.bias second.bias.grad -> second.bias!
+    "#]]);
 }

@@ -253,9 +253,20 @@ impl Builder {
         if self.error.is_some() {
             return;
         }
+        debug_assert!(self.fits(&op, &inputs, &outputs), "{name}: {op:?} does not make its result");
         let name = self.fresh(Kind::Node, name.to_string());
         let (layer, phase) = (self.layer, self.phase);
         self.graph.nodes.push(Node { name, op, inputs, outputs, layer, phase });
+    }
+
+    /// Whether a kernel of the backward pass that also occurs in forward passes makes results of the right shapes.
+    fn fits(&self, op: &Op, inputs: &[ValueId], outputs: &[ValueId]) -> bool {
+        let form = |v: &ValueId| (self.shape(*v), self.graph.value(*v).dtype);
+        let forms: Vec<_> = inputs.iter().map(form).collect();
+        match infer::results(op, &forms) {
+            Ok(results) => results.iter().map(|r| r.0).eq(outputs.iter().map(|v| self.shape(*v))),
+            Err(_) => true,
+        }
     }
 
     /// Adds a value, and refuses one without elements or beyond what 63 bits can count.
