@@ -217,7 +217,10 @@ fn recurrent_cells_share_their_weights() {
         let loss = b.cross_entropy(h, "labels");
         b.train(&[loss], Optimizer::SGD);
     };
-    check(net, Options::default(), expect![[r#"
+    check(
+        net,
+        Options::default(),
+        expect![[r#"
         lstm-cell: x1 h0 c0 cell.wx cell.wh cell.bias -> cell.lstm-cell cell.lstm-cell.cell cell.lstm-cell.gates
         lstm-cell: x2 cell.lstm-cell cell.lstm-cell.cell cell.wx cell.wh cell.bias -> cell.lstm-cell.2 cell.lstm-cell.2.cell cell.lstm-cell.2.gates
         cross-entropy: cell.lstm-cell.2 labels -> head.cross-entropy cell.lstm-cell.2!
@@ -233,7 +236,8 @@ fn recurrent_cells_share_their_weights() {
         sgd: cell.wx cell.wx.grad -> cell.wx!
         sgd: cell.wh cell.wh.grad -> cell.wh!
         sgd: cell.bias cell.bias.grad -> cell.bias!
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -248,7 +252,10 @@ fn no_gradient_passes_a_detached_value() {
         let loss = b.cross_entropy(logits, "labels");
         b.train(&[loss], Optimizer::SGD);
     };
-    check(net, Options::default(), expect![[r#"
+    check(
+        net,
+        Options::default(),
+        expect![[r#"
         linear: x first.weight first.bias -> first.linear
         linear: first.linear second.weight second.bias -> second.linear
         cross-entropy: second.linear labels -> second.cross-entropy second.linear!
@@ -256,5 +263,6 @@ fn no_gradient_passes_a_detached_value() {
         linear.backward-weight: first.linear second.linear -> second.weight.grad second.bias.grad
         sgd: second.weight second.weight.grad -> second.weight!
         sgd: second.bias second.bias.grad -> second.bias!
-    "#]]);
+    "#]],
+    );
 }
