@@ -161,6 +161,7 @@ fn table(out: &mut String, workload: &Workload, summary: &Summary, dtype: Option
         (Some(batch), Some(dtype)) => {
             writeln!(out, "{}, batch {batch}, {dtype}: one training iteration\n", trace.name)?;
         }
+        _ if trace.name.is_empty() => writeln!(out, "a trace: one iteration\n")?,
         _ => writeln!(out, "{}: one iteration\n", trace.name)?,
     }
     let mut row = |name: &str, text: String| writeln!(out, "  {name:<18} {text}");

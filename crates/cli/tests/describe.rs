@@ -32,7 +32,10 @@ fn file(name: &str, text: &[u8]) -> String {
 
 #[test]
 fn table() {
-    check(&["describe", "vgg19", "--batch", "2048", "--optimizer", "sgd"], 0, expect![[r#"
+    check(
+        &["describe", "vgg19", "--batch", "2048", "--optimizer", "sgd"],
+        0,
+        expect![[r#"
         vgg19, batch 2048, f32: one training iteration
 
           parameters         143,667,240
@@ -62,7 +65,9 @@ fn table() {
               12.2 GiB  activation  conv2_1.relu.grad
               6.12 GiB  activation  pool1.max-pool
               6.12 GiB  activation  conv3_1.conv
-    "#]], expect![""]);
+    "#]],
+        expect![""],
+    );
 }
 
 #[test]
@@ -97,15 +102,30 @@ fn a_trace_that_was_written_describes_like_its_network() {
 
 #[test]
 fn unknown_names() {
-    check(&["describe", "resnet-200"], 1, expect![""], expect![[r#"
+    check(
+        &["describe", "resnet-200"],
+        1,
+        expect![""],
+        expect![[r#"
         tiercel: no network `resnet-200`; did you mean `resnet200`?
-    "#]]);
-    check(&["describe", "banana"], 1, expect![""], expect![[r#"
+    "#]],
+    );
+    check(
+        &["describe", "banana"],
+        1,
+        expect![""],
+        expect![[r#"
         tiercel: no network `banana`
-    "#]]);
-    check(&["describe", "missing.trace"], 1, expect![""], expect![[r#"
+    "#]],
+    );
+    check(
+        &["describe", "missing.trace"],
+        1,
+        expect![""],
+        expect![[r#"
         tiercel: cannot read `missing.trace`: No such file or directory (os error 2)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -119,28 +139,42 @@ fn bad_files_name_the_place() {
     let bad = b"tiercel-trace 1\nlayer l\nkernel conv1 conv forward l\n  read x9\n";
     expect![[r#"
         tiercel: FILE: line 4, column 8: kernel `conv1` reads `x9`, which no tensor line above names
-    "#]].assert_eq(&error("bad.trace", bad));
+    "#]]
+    .assert_eq(&error("bad.trace", bad));
     expect![[r#"
         tiercel: FILE: line 1, column 6: this is not UTF-8 text
-    "#]].assert_eq(&error("binary.trace", b"\x7fELF\x02\xff"));
+    "#]]
+    .assert_eq(&error("binary.trace", b"\x7fELF\x02\xff"));
     expect![[r#"
         tiercel: FILE: line 1, column 1: a trace starts with `tiercel-trace 1`
-    "#]].assert_eq(&error("empty.trace", b""));
+    "#]]
+    .assert_eq(&error("empty.trace", b""));
     expect![[r#"
         tiercel: FILE: ONNX files cannot be read yet
-    "#]].assert_eq(&error("net.onnx", b"\x08\x07"));
+    "#]]
+    .assert_eq(&error("net.onnx", b"\x08\x07"));
     let folder = tiercel(&["describe", env!("CARGO_TARGET_TMPDIR")]);
     assert_eq!(folder.status.code(), Some(1));
 }
 
 #[test]
 fn options_that_do_not_fit() {
-    check(&["describe", "vgg16", "--image", "8"], 1, expect![""], expect![[r#"
+    check(
+        &["describe", "vgg16", "--image", "8"],
+        1,
+        expect![""],
+        expect![[r#"
         tiercel: pool4.max-pool: a window of 2x2 does not fit the input 64x512x1x1
-    "#]]);
-    check(&["describe", "vgg16", "--batch", "0"], 1, expect![""], expect![[r#"
+    "#]],
+    );
+    check(
+        &["describe", "vgg16", "--batch", "0"],
+        1,
+        expect![""],
+        expect![[r#"
         tiercel: vgg16: batch 0 is not between 1 and 4294967296
-    "#]]);
+    "#]],
+    );
     for wrong in [&["describe"][..], &["describe", "mlp", "--batch", "many"], &["explain", "mlp"], &[]] {
         assert_eq!(tiercel(wrong).status.code(), Some(2), "{wrong:?}");
     }

@@ -1,7 +1,7 @@
 //! What makes a trace sound: the rules that every consumer relies on, checked in one place.
 //!
 //! The built-in networks keep them by construction; traces from files are held to them with the line and the column
-//! of the offence, because the parser feeds the same [`Checker`] line by line.
+//! of the offence, because the parser feeds the same checker line by line.
 
 use std::collections::HashMap;
 use std::fmt;

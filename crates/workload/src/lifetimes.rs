@@ -5,8 +5,6 @@
 //! in one phase; a tensor that is born and dies within one visit is short-lived. (Sentinel, section 3, found that
 //! most tensors of a training step are, and gives them memory of their own.)
 
-use std::ops::Range;
-
 use tiercel_core::{Bytes, Step};
 
 use crate::trace::{Role, TensorId, Trace};
@@ -202,11 +200,4 @@ fn uses(trace: &Trace) -> (Vec<u32>, Vec<Step>) {
         next[tensor] += 1;
     }));
     (counts, uses)
-}
-
-/// The steps of a lifetime as a range of indices.
-impl From<Lifetime> for Range<usize> {
-    fn from(lifetime: Lifetime) -> Range<usize> {
-        lifetime.birth.0 as usize..lifetime.last.0 as usize + 1
-    }
 }

@@ -36,8 +36,8 @@ pub struct Builder {
     error: Option<GraphError>,
 }
 
-/// More kernels than any program has; a slip in an option should be an error, not a machine without memory.
-const MOST_NODES: usize = 1 << 23;
+/// More forward kernels than any program has; a slip in an option should be an error, not a machine without memory.
+const MOST_NODES: usize = 1 << 21;
 
 /// What a call returns once something did not fit.
 const NOWHERE: ValueId = ValueId(u32::MAX);

@@ -14,7 +14,7 @@ pub mod shape;
 
 pub use builder::{Builder, GraphError};
 pub use layers::{ConvLayer, Padding};
-pub use op::{Activation, Attention, Conv, Op, Optimizer, Pool, PoolKind};
+pub use op::{Activation, Attention, Conv, Op, Optimizer, Pool, PoolKind, ResponseNorm};
 pub use shape::{DType, Shape};
 
 use crate::trace::{Phase, Role};

@@ -189,20 +189,20 @@ impl Optimizer {
 }
 
 /// A kernel type with its attributes. In the comments, operands stand before the arrow and results after it;
-/// square brackets mark what may be absent; `d y` is the gradient of the loss by `y`.
+/// a question mark stands behind what may be absent; `d y` is the gradient of the loss by `y`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// x, w, [b] → y.
+    /// x, w, b? → y.
     Conv(Conv),
     /// w, dy → dx.
     ConvBackwardData(Conv),
-    /// x, dy → dw, [db].
+    /// x, dy → dw, db?.
     ConvBackwardWeight(Conv),
-    /// x `[.., in]`, w `[out, in]`, [b] → y `[.., out]`: y = x · wᵀ + b.
+    /// x `[.., in]`, w `[out, in]`, b? → y `[.., out]`: y = x · wᵀ + b.
     Linear,
     /// w, dy → dx.
     LinearBackwardData,
-    /// x, dy → dw, [db].
+    /// x, dy → dw, db?.
     LinearBackwardWeight,
     /// a `[.., m, k]`, b `[.., k, n]` → y `[.., m, n]`; the leading axes agree. A transposed operand is stored
     /// with its last two axes exchanged.
@@ -352,10 +352,10 @@ pub enum Op {
         /// The element.
         value: f32,
     },
-    /// w, dw, state.., [master] → w, state.., [master], all changed in place. Where the weights are bf16, the
+    /// w, dw, state.., master? → w, state.., master?, all changed in place. Where the weights are bf16, the
     /// master is their f32 copy: it is updated, and w is its rounding.
     Update(Optimizer),
-    /// w, ids, drows, state.., [master] → w, state.., [master]: changes only the rows that ids name, in place;
+    /// w, ids, drows, state.., master? → w, state.., master?: changes only the rows that ids name, in place;
     /// gradients of equal ids are summed first. Where `bag`, one gradient row serves every id of the last axis.
     UpdateRows {
         /// The rule.
