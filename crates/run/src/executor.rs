@@ -7,7 +7,8 @@
 use tiercel_core::{
     Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Traffic,
 };
-use tiercel_workload::{TensorId, Trace};
+use tiercel_workload::trace::Role;
+use tiercel_workload::{Tensor, TensorId, Trace};
 
 use crate::world::{Work, World, traffic_of};
 
@@ -76,13 +77,15 @@ impl<'t> Executor<'t> {
         self.objects[tensor.0 as usize]
     }
 
-    /// Makes the tensors that outlive iterations and gives them their first contents.
-    pub fn load<W: World + 'static>(
+    /// Makes tensors that no kernel makes and gives them their first contents: those that outlive iterations, once,
+    /// and each iteration's own inputs.
+    fn load<W: World + 'static>(
         &mut self,
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
+        which: impl Fn(&Tensor) -> bool,
     ) -> Result<(), Error> {
-        for (index, tensor) in self.trace.tensors.iter().enumerate().filter(|(_, t)| t.persistent) {
+        for (index, tensor) in self.trace.tensors.iter().enumerate().filter(|(_, t)| which(t)) {
             let object = manager.create(Some(&tensor.name), tensor.bytes)?;
             self.objects[index] = Some(object);
             policy.place(manager, object)?;
@@ -105,8 +108,9 @@ impl<'t> Executor<'t> {
         policy: &mut dyn Policy,
     ) -> Result<Iteration, Error> {
         if self.iterations == 0 {
-            self.load(manager, policy)?;
+            self.load(manager, policy, |tensor| tensor.persistent)?;
         }
+        self.load(manager, policy, is_fed)?;
         let (began, before) = (manager.now(), manager.totals().clone());
         for ahead in 0..self.lookahead.min(self.scripts.len()) {
             self.announce(manager, policy, ahead)?;
@@ -227,6 +231,11 @@ fn say<W: World + 'static>(
     policy.hint(manager, object, hint)
 }
 
+/// Whether a tensor comes from outside anew for every iteration.
+fn is_fed(tensor: &Tensor) -> bool {
+    tensor.role == Role::Input && !tensor.persistent
+}
+
 /// Works out what every kernel of a trace uses and what is to be said around it.
 fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::with_capacity(trace.kernels.len());
@@ -251,7 +260,8 @@ fn scripts(trace: &Trace) -> Vec<Script> {
             };
             script.slots.push(slot);
             let first = !std::mem::replace(&mut seen[u.tensor.0 as usize], true);
-            if first && !trace.tensor(u.tensor).persistent {
+            let tensor = trace.tensor(u.tensor);
+            if first && !tensor.persistent && !is_fed(tensor) {
                 script.born.push(u.tensor);
             }
         }

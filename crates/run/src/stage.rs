@@ -17,7 +17,7 @@ pub enum View<'a> {
 
 /// Arithmetic on memory that the manager owns.
 pub trait Kernels {
-    /// Gives a tensor that outlives iterations its first contents.
+    /// Gives a tensor that no kernel makes its first contents.
     fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String>;
 
     /// Runs a kernel on its operands, in the order of `work.operands`.

@@ -22,7 +22,7 @@ pub struct Work<'a> {
 
 /// A backend in which kernels run.
 pub trait World: Backend {
-    /// Gives a tensor that outlives iterations its first contents.
+    /// Gives a tensor that no kernel makes its first contents.
     fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String>;
 
     /// Runs a kernel and returns when it has ended.

@@ -104,8 +104,8 @@ fn a_full_disk_loses_nothing() {
     touch(&mut m, objects[2], Access::Read, 2).expect("it is in memory");
     touch(&mut m, objects[3], Access::Read, 3).expect("it never moved");
     m.retire(newcomer).expect("nothing uses it");
-    for value in 0..2 {
-        let (object, region) = (objects[value], m.allocate(TierId(0), SIZE).expect("there is room"));
+    for (value, &object) in objects.iter().enumerate().take(2) {
+        let region = m.allocate(TierId(0), SIZE).expect("there is room");
         let from = m.primary(object).expect("it is on the disk");
         m.copy(from, region).expect("both are there");
         m.set_primary(object, region).expect("it will hold the bytes");

@@ -1,0 +1,197 @@
+//! `tiercel describe`: what a network or a trace is: sizes, lifetimes, peak.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use tiercel_workload::graph::{DType, Optimizer};
+use tiercel_workload::summary::{PHASES, ROLES};
+use tiercel_workload::{Lifetimes, Summary, Workload, nets, open, text};
+
+use crate::figures::{grouped, scaled, sparkline};
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel describe resnet200 --batch 512
+      what one training iteration of ResNet-200 keeps in memory
+  tiercel describe gpt2 --sequence 512 --dtype bf16 --json
+      the same figures for another program to read";
+
+/// Say what a network or a trace is: parameters, kernels, tensors, lifetimes, peak memory.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A network (such as vgg19, resnet200, densenet264, inception-v4, bert-large, gpt2, dlrm, mlp) or a trace file
+    #[arg(value_name = "NET|FILE")]
+    what: String,
+    /// Samples in a batch
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
+    /// Height and width of an image
+    #[arg(long, value_name = "N")]
+    image: Option<u64>,
+    /// Positions or time steps of a sequence
+    #[arg(long, value_name = "N")]
+    sequence: Option<u64>,
+    /// Layers or blocks, for networks that have the choice
+    #[arg(long, value_name = "N")]
+    depth: Option<u64>,
+    /// Features of a layer, for networks that have the choice
+    #[arg(long, value_name = "N")]
+    width: Option<u64>,
+    /// Number format of weights and activations
+    #[arg(long, value_enum, default_value_t = Format::F32)]
+    dtype: Format,
+    /// How weights change; each network has its own default
+    #[arg(long, value_enum)]
+    optimizer: Option<Rule>,
+    /// Write the trace to this file, in the text form
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// One JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Seed of whatever is random; nothing is, here
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// The number formats on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    F32,
+    Bf16,
+}
+
+/// The optimizers on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rule {
+    Sgd,
+    Momentum,
+    Adamw,
+}
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, String> {
+    let options = nets::Options {
+        batch: arguments.batch,
+        image: arguments.image,
+        sequence: arguments.sequence,
+        depth: arguments.depth,
+        width: arguments.width,
+        dtype: match arguments.dtype {
+            Format::F32 => DType::F32,
+            Format::Bf16 => DType::Bf16,
+        },
+        optimizer: arguments.optimizer.map(|rule| match rule {
+            Rule::Sgd => Optimizer::SGD,
+            Rule::Momentum => Optimizer::MOMENTUM,
+            Rule::Adamw => Optimizer::ADAMW,
+        }),
+        ..nets::Options::default()
+    };
+    let workload = open(&arguments.what, &options).map_err(|error| error.to_string())?;
+    if let Some(path) = &arguments.out {
+        std::fs::write(path, text::write(workload.trace()))
+            .map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+    }
+    let lifetimes = Lifetimes::new(workload.trace());
+    let summary = Summary::new(&workload, &lifetimes, 10);
+    let dtype = workload.program().map(|_| options.dtype.name());
+    if arguments.json {
+        Ok(format!("{:#}\n", document(&workload, &summary, &lifetimes, dtype)))
+    } else {
+        let mut page = String::new();
+        // Writing to a string never fails.
+        let _ = table(&mut page, &workload, &summary, dtype);
+        Ok(page)
+    }
+}
+
+fn document(workload: &Workload, summary: &Summary, lifetimes: &Lifetimes, dtype: Option<&str>) -> Value {
+    let trace = workload.trace();
+    let largest: Vec<Value> = summary
+        .largest
+        .iter()
+        .map(|id| {
+            let (tensor, life) = (trace.tensor(*id), lifetimes.of(*id));
+            json!({
+                "name": tensor.name,
+                "bytes": tensor.bytes.0,
+                "role": tensor.role.name(),
+                "first_step": life.map(|l| l.birth.0),
+                "last_step": life.map(|l| l.last.0),
+                "uses": lifetimes.uses(*id).len(),
+            })
+        })
+        .collect();
+    let by_role = |pick: fn(&(usize, tiercel_core::Bytes, tiercel_core::Bytes)) -> u64| {
+        let pairs = ROLES.iter().zip(&summary.roles);
+        Value::Object(pairs.map(|(role, figures)| (role.name().to_string(), pick(figures).into())).collect())
+    };
+    let phases = PHASES.iter().zip(summary.kernels).map(|(phase, n)| (phase.name().to_string(), n.into()));
+    json!({
+        "net": trace.name,
+        "batch": workload.batch(),
+        "dtype": dtype,
+        "parameters": summary.parameters,
+        "kernels": trace.kernels.len(),
+        "kernels_by_phase": Value::Object(phases.collect()),
+        "tensors": summary.tensors,
+        "short_lived_tensors": summary.short_lived,
+        "layers": trace.layers.len(),
+        "forward_macs": summary.forward_macs,
+        "forward_macs_per_sample": workload.batch().map(|batch| summary.forward_macs / batch.max(1)),
+        "flops": summary.flops,
+        "peak_bytes": summary.peak.0,
+        "peak_step": summary.peak_step.0,
+        "peak_kernel": trace.kernels.get(summary.peak_step.0 as usize).map(|k| k.name.as_str()),
+        "short_lived_peak_bytes": summary.short_lived_peak.0,
+        "bytes_by_role": by_role(|(_, all, _)| all.0),
+        "peak_bytes_by_role": by_role(|(_, _, alive)| alive.0),
+        "largest_tensors": largest,
+        "live_bytes": summary.curve(200).iter().map(|b| b.0).collect::<Vec<_>>(),
+    })
+}
+
+fn table(out: &mut String, workload: &Workload, summary: &Summary, dtype: Option<&str>) -> std::fmt::Result {
+    let trace = workload.trace();
+    match (workload.batch(), dtype) {
+        (Some(batch), Some(dtype)) => {
+            writeln!(out, "{}, batch {batch}, {dtype}: one training iteration\n", trace.name)?;
+        }
+        _ if trace.name.is_empty() => writeln!(out, "a trace: one iteration\n")?,
+        _ => writeln!(out, "{}: one iteration\n", trace.name)?,
+    }
+    let mut row = |name: &str, text: String| writeln!(out, "  {name:<18} {text}");
+    if let Some(parameters) = summary.parameters {
+        row("parameters", grouped(parameters))?;
+    }
+    let [forward, backward, update] = summary.kernels.map(|n| grouped(n as u64));
+    let kernels = grouped(trace.kernels.len() as u64);
+    row("kernels", format!("{kernels} (forward {forward}, backward {backward}, update {update})"))?;
+    let (tensors, short) = (grouped(summary.tensors as u64), grouped(summary.short_lived as u64));
+    row("tensors", format!("{tensors} ({short} short-lived)"))?;
+    let each = workload.batch().map(|batch| summary.forward_macs as f64 / batch.max(1) as f64);
+    let each = each.map_or(String::new(), |n| format!(", {} a sample", scaled(n)));
+    row("forward", format!("{} multiply-adds{each}", scaled(summary.forward_macs as f64)))?;
+    let at = trace.kernels.get(summary.peak_step.0 as usize);
+    let at = at.map_or(String::new(), |k| format!(" at kernel {}, {}", summary.peak_step.0, k.name));
+    row("peak", format!("{}{at}", summary.peak))?;
+    row("short-lived peak", summary.short_lived_peak.to_string())?;
+
+    writeln!(out, "\n  live bytes over the iteration\n  {}\n", sparkline(&summary.curve(72)))?;
+
+    writeln!(out, "  {:<18} {:>9} {:>12} {:>12}", "role", "tensors", "all", "at the peak")?;
+    for (role, (count, all, alive)) in ROLES.iter().zip(summary.roles).filter(|(_, r)| r.0 > 0) {
+        writeln!(out, "  {:<18} {:>9} {all:>12} {alive:>12}", role.name(), grouped(count as u64))?;
+    }
+
+    writeln!(out, "\n  largest tensors")?;
+    for id in &summary.largest {
+        let tensor = trace.tensor(*id);
+        writeln!(out, "  {:>12}  {:<10}  {}", tensor.bytes, tensor.role.name(), tensor.name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The networks that Tiercel knows by name, one a file, each written as its authors describe it.
+
+use crate::graph::{Builder, ConvLayer, DType, GraphError, Optimizer, ValueId};
+use crate::schedule::{self, Program};
+
+mod bert;
+mod dcgan;
+mod densenet;
+mod dlrm;
+mod gpt2;
+mod inception_v3;
+mod inception_v4;
+mod lstm;
+mod mlp;
+mod mobilenet;
+mod resnet;
+mod vgg;
+
+/// What can be chosen of a network; what is `None` takes the network's own value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Samples in a batch.
+    pub batch: Option<u64>,
+    /// Height and width of an image.
+    pub image: Option<u64>,
+    /// Positions or time steps of a sequence.
+    pub sequence: Option<u64>,
+    /// Number of layers or blocks, where the network has that choice.
+    pub depth: Option<u64>,
+    /// Features of a layer, where the network has that choice.
+    pub width: Option<u64>,
+    /// The number format of weights and activations.
+    pub dtype: DType,
+    /// How weights change.
+    pub optimizer: Option<Optimizer>,
+    /// How the graph becomes a trace.
+    pub schedule: schedule::Options,
+}
+
+/// A network that can be built by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Net {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Samples in a batch unless chosen otherwise.
+    pub batch: u64,
+    /// Writes forward pass, backward pass and updates.
+    write: fn(&mut Builder, &Options, u64),
+}
+
+impl Net {
+    /// Samples in a batch under these options.
+    pub fn batch(&self, options: &Options) -> u64 {
+        options.batch.unwrap_or(self.batch)
+    }
+
+    /// Refuses sizes for which no network can be built in reasonable time and memory.
+    fn check(&self, options: &Options) -> Result<(), GraphError> {
+        let limits = [
+            ("batch", options.batch, 1 << 32),
+            ("image", options.image, 1 << 16),
+            ("sequence", options.sequence, 1 << 20),
+            ("depth", options.depth, 1 << 20),
+            ("width", options.width, 1 << 20),
+        ];
+        for (name, value, limit) in limits {
+            if let Some(value) = value.filter(|v| !(1..=limit).contains(v)) {
+                let message = format!("{name} {value} is not between 1 and {limit}");
+                return Err(GraphError { place: self.name.to_string(), message });
+            }
+        }
+        Ok(())
+    }
+
+    /// The training iteration of the network, or what in the options does not fit it.
+    pub fn build(&self, options: &Options) -> Result<Program, GraphError> {
+        self.check(options)?;
+        let mut builder = Builder::new(self.name, options.dtype);
+        (self.write)(&mut builder, options, self.batch(options));
+        Ok(Program::new(builder.finish()?, options.schedule))
+    }
+}
+
+/// Every network.
+pub fn all() -> &'static [Net] {
+    &NETS
+}
+
+/// The network of this name.
+pub fn find(name: &str) -> Option<&'static Net> {
+    NETS.iter().find(|net| net.name == name)
+}
+
+/// The network whose name is most like this one, if any is like it at all.
+pub fn nearest(name: &str) -> Option<&'static Net> {
+    let name = name.to_ascii_lowercase();
+    let distance = |net: &&Net| edits(&name, net.name);
+    let best = NETS.iter().min_by_key(distance)?;
+    (distance(&best) <= 2.max(name.chars().count() / 3)).then_some(best)
+}
+
+/// How many characters must be inserted, removed or replaced to make `a` of `b`.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(100).enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let replaced = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+static NETS: [Net; 22] = [
+    vgg::VGG16,
+    vgg::VGG19,
+    vgg::VGG116,
+    vgg::VGG416,
+    resnet::RESNET32,
+    resnet::RESNET50,
+    resnet::RESNET152,
+    resnet::RESNET200,
+    densenet::DENSENET264,
+    inception_v3::INCEPTION_V3,
+    inception_v4::INCEPTION_V4,
+    mobilenet::MOBILENET,
+    dcgan::DCGAN,
+    lstm::LSTM,
+    bert::BERT_LARGE,
+    gpt2::GPT2,
+    dlrm::DLRM,
+    mlp::MLP,
+    vgg::VGG416_AUTOTM,
+    resnet::RESNET200_AUTOTM,
+    densenet::DENSENET264_AUTOTM,
+    inception_v4::INCEPTION_V4_AUTOTM,
+];
+
+/// A convolution and a batch norm as the layer `name`.
+fn conv_norm(b: &mut Builder, name: &str, x: ValueId, layer: ConvLayer) -> ValueId {
+    b.layer(name);
+    let x = b.conv(x, layer);
+    b.batch_norm(x)
+}
+
+/// The end of an image network: a linear layer to the classes, the loss, the backward pass and the updates.
+fn classify(b: &mut Builder, x: ValueId, classes: u64, options: &Options) {
+    let logits = b.linear(x, classes);
+    let loss = b.cross_entropy(logits, "labels");
+    b.train(&[loss], options.optimizer.unwrap_or(Optimizer::MOMENTUM));
+}
