@@ -138,7 +138,7 @@ impl<W: Visible + 'static> Suite<W> {
 #[test]
 fn every_policy_in_a_world_that_does_its_worst() {
     for name in NAMES {
-        for_seeds(300, |seed| {
+        for_seeds(320, |seed| {
             let machine = random_machine(&mut fastrand::Rng::with_seed(seed));
             let world = Jumble::new(&machine, seed);
             let mut suite = Suite::new(machine, world, name, seed);
