@@ -184,7 +184,9 @@ impl<'t> Executor<'t> {
             let place = manager.place(operand.object).expect("a kernel's operand has a place");
             self.places.push((place, manager.size(operand.object)?));
         }
-        match policy.traffic(manager, &self.operands) {
+        let cached = policy.traffic(manager, &self.operands);
+        let is_cached = cached.is_some();
+        match cached {
             Some(traffic) => self.traffic = traffic,
             None => traffic_of(manager, &self.operands, &mut self.traffic),
         }
@@ -196,6 +198,7 @@ impl<'t> Executor<'t> {
             places: &self.places,
             slots: &self.scripts[at].slots,
             traffic: &self.traffic,
+            cached: is_cached,
         };
         manager.backend_mut().compute(&work).map_err(|why| Error::Kernel { step, why })
     }

@@ -5,6 +5,7 @@ pub mod host;
 pub mod memory;
 pub mod sim;
 pub mod stage;
+pub mod times;
 pub mod world;
 
 pub use executor::{Executor, Iteration};
@@ -12,4 +13,5 @@ pub use host::{Host, HostError};
 pub use memory::{Array, Memory};
 pub use sim::Sim;
 pub use stage::{Kernels, Stage, View};
+pub use times::{KernelTime, Roofline};
 pub use world::{Work, World};

@@ -18,6 +18,8 @@ pub struct Work<'a> {
     pub slots: &'a [usize],
     /// The bytes that it moves on each tier.
     pub traffic: &'a [Traffic],
+    /// Whether those bytes are what a cache below the level of objects makes of it.
+    pub cached: bool,
 }
 
 /// A backend in which kernels run.

@@ -66,7 +66,15 @@ fn kernel(flops: u64) -> Kernel {
 
 fn compute(sim: &mut Sim, flops: u64, traffic: &[Traffic]) {
     let kernel = kernel(flops);
-    let work = Work { step: Step(0), kernel: &kernel, operands: &[], places: &[], slots: &[], traffic };
+    let work = Work {
+        step: Step(0),
+        kernel: &kernel,
+        operands: &[],
+        places: &[],
+        slots: &[],
+        traffic,
+        cached: true,
+    };
     sim.compute(&work).unwrap();
 }
 

@@ -5,7 +5,6 @@
 //! (`share.rs`). A kernel that runs meanwhile draws on the same tiers as far as the machine's contention says, and
 //! slows down with them. Nothing is random: the same calls give the same times.
 
-mod roofline;
 mod share;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId};
 use tiercel_workload::Tensor;
 
+use crate::times::{KernelTime, Roofline};
 use crate::world::{Work, World};
-pub use roofline::{KernelTime, Roofline};
 use share::{Demand, Shares};
 
 /// One copy that has not ended.
@@ -47,6 +46,8 @@ pub struct Sim {
     /// Copies by link, in order; the lane works on one of them at a time.
     lanes: BTreeMap<(TierId, TierId), VecDeque<Ticket>>,
     shares: Shares,
+    /// The tiers of a kernel's operands; kept to be used again.
+    tiers: Vec<TierId>,
 }
 
 impl Sim {
@@ -65,6 +66,7 @@ impl Sim {
             tickets: 0,
             transfers: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            tiers: Vec::new(),
         }
     }
 
@@ -196,7 +198,14 @@ impl World for Sim {
     }
 
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
-        let alone = self.times.time(&self.machine, work).0.max(1) as f64;
+        let alone = if work.cached {
+            self.times.cached(&self.machine, work.kernel, work.traffic)
+        } else {
+            self.tiers.clear();
+            self.tiers.extend(work.slots.iter().map(|slot| work.places[*slot].0.tier));
+            self.times.time(&self.machine, work.kernel, &self.tiers)
+        };
+        let alone = alone.0.max(1) as f64;
         let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9);
         let mut running = Running { remaining: 1.0, alone, demand };
         while !self.advance(Some(&mut running)) {}

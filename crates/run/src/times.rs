@@ -1,0 +1,53 @@
+//! How long a kernel takes with nothing beside it: the one question that simulation and planning both ask.
+
+use tiercel_core::{Bytes, Machine, Nanos, TierId, Traffic};
+use tiercel_workload::Kernel;
+
+/// Tells how long a kernel takes alone, with its operands where they are.
+pub trait KernelTime {
+    /// The time of a kernel whose reads, then writes, lie on these tiers.
+    fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos;
+
+    /// The time of a kernel whose bytes do not follow from where its operands lie, because a cache works below the
+    /// level of objects.
+    fn cached(&self, machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
+        roofline(machine, kernel, traffic)
+    }
+}
+
+/// The slower of computing and of moving bytes on the busiest tier, unless the trace says what was measured for just
+/// this placement.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Roofline;
+
+impl KernelTime for Roofline {
+    fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
+        let measured = kernel.timings.iter().find(|timing| timing.tiers == tiers);
+        measured.map_or_else(|| roofline(machine, kernel, &traffic(kernel, tiers)), |timing| timing.time)
+    }
+}
+
+/// The bytes that a kernel moves on each tier with its reads, then writes, on these tiers.
+fn traffic(kernel: &Kernel, tiers: &[TierId]) -> Vec<Traffic> {
+    let mut all: Vec<Traffic> = Vec::new();
+    let reads = kernel.reads.iter().map(|u| (u.bytes, Bytes::ZERO));
+    let writes = kernel.writes.iter().map(|u| (Bytes::ZERO, u.bytes));
+    for ((read, write), &tier) in reads.chain(writes).zip(tiers) {
+        match all.iter_mut().find(|t| t.tier == tier) {
+            Some(t) => (t.read, t.write) = (t.read + read, t.write + write),
+            None => all.push(Traffic { tier, read, write }),
+        }
+    }
+    all
+}
+
+fn roofline(machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
+    let compute = kernel.flops as f64 / (machine.compute.gflops * 1e9);
+    let busiest = traffic.iter().map(|t| {
+        let tier = machine.tier(t.tier);
+        let apart = t.read.0 as f64 / tier.read.0 + t.write.0 as f64 / tier.write.0;
+        let together = tier.combined.map_or(0.0, |both| (t.read.0 + t.write.0) as f64 / both.0);
+        apart.max(together)
+    });
+    Nanos::from_seconds(busiest.fold(compute, f64::max))
+}
