@@ -45,8 +45,8 @@ pub fn random_trace(random: &mut fastrand::Rng, layers: u32, largest: u64) -> Tr
     }
     for layer in (0..layers).rev() {
         let l = layer as usize;
-        let error = if layer + 1 == layers { outputs[l] } else { errors[l + 1] };
-        let reads = [error, outputs[l], weights[l]];
+        let mut reads = vec![outputs[l], weights[l]];
+        reads.extend(errors.get(l + 1));
         kernels.push(kernel(format!("b{l}"), Phase::Backward, layer, &reads, &[errors[l]]));
         let update = kernel(format!("u{l}"), Phase::Update, layer, &[weights[l], errors[l]], &[weights[l]]);
         kernels.push(update);

@@ -1,0 +1,185 @@
+//! A plan as data: where every tensor is born, and every move, with the kernels before which it may start and must
+//! be done.
+//!
+//! A *boundary* is the moment before a kernel, by the kernel's step; the boundary after the last kernel has the number
+//! of kernels. A move that must be done at the boundary at which it may start is synchronous: the program waits.
+
+use serde::{Deserialize, Serialize};
+use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_workload::Trace;
+
+use crate::paths::{State, States};
+use crate::problem::{Formulation, Item, Problem};
+use crate::solve::Solution;
+
+/// Where every tensor lives at every step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The trace that it is for.
+    pub net: String,
+    /// The machine that it is for.
+    pub machine: String,
+    /// The fastest tier's capacity that it keeps to.
+    pub fast_bytes: u64,
+    /// What one iteration should take.
+    pub iteration_ns: f64,
+    /// No plan of this kind takes less.
+    pub bound_ns: f64,
+    /// The tier on which each tensor is born, for those that are not born on the fastest.
+    pub births: Vec<Birth>,
+    /// The moves, in the order of the boundaries at which they may start.
+    pub moves: Vec<Move>,
+}
+
+/// The tier on which a tensor is born.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Birth {
+    /// The tensor's name.
+    pub tensor: String,
+    /// The tier's name.
+    pub tier: String,
+}
+
+/// What happens to a tensor's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// They are copied to another tier, and leave the one they were on.
+    Move,
+    /// They are copied to another tier, and a copy stays on the one they were on.
+    Fetch,
+    /// They leave the tier they were on for another that holds them already.
+    Drop,
+    /// The copy on another tier is given up.
+    Forget,
+}
+
+/// One move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// The boundary at which it may start.
+    pub start: u32,
+    /// The boundary at which it must be done.
+    pub done: u32,
+    /// The tensor's name.
+    pub tensor: String,
+    /// What happens.
+    pub action: Action,
+    /// The tier that the tensor is on.
+    pub from: String,
+    /// The other tier.
+    pub to: String,
+}
+
+impl Plan {
+    /// Writes a solution down as a plan.
+    pub fn new(trace: &Trace, machine: &Machine, problem: &Problem, solution: &Solution) -> Plan {
+        let states = States::new(problem);
+        let mut plan = Plan {
+            net: trace.name.clone(),
+            machine: machine.name.clone(),
+            fast_bytes: machine.tiers[0].capacity.0,
+            iteration_ns: solution.cost,
+            bound_ns: solution.bound,
+            births: Vec::new(),
+            moves: Vec::new(),
+        };
+        for (item, path) in problem.items.iter().zip(&solution.paths) {
+            let tensor = &trace.tensor(item.tensor).name;
+            let name = |tier: u8| machine.tiers[usize::from(tier)].name.clone();
+            let state = |index: u8| states.all[usize::from(index)];
+            let exists_before = item.persistent || item.fed;
+            let first = match path.uses.first() {
+                Some(first) if !exists_before => state(*first),
+                _ => state(path.rests[0]),
+            };
+            if first.tier > 0 {
+                plan.births.push(Birth { tensor: tensor.clone(), tier: name(first.tier) });
+            }
+            let mut at = |boundary: u32, from: State, to: State| {
+                for (action, from, to) in actions(from, to) {
+                    let (from, to) = (name(from), name(to));
+                    let tensor = tensor.clone();
+                    plan.moves.push(Move { start: boundary, done: boundary, tensor, action, from, to });
+                }
+            };
+            walk(item, path.uses.len(), |boundary, i, arrives| match arrives {
+                true if i == 0 && !exists_before => {}
+                true => at(boundary, state(path.rests[i]), state(path.uses[i])),
+                false if i + 1 == path.uses.len() && !item.persistent => {}
+                false => {
+                    // A kernel that writes leaves no copy behind.
+                    let used = state(path.uses[i]);
+                    at(boundary, used, state(path.rests[i + 1]));
+                }
+            });
+        }
+        plan.moves.sort_by(|a, b| (a.start, &a.tensor).cmp(&(b.start, &b.tensor)));
+        plan
+    }
+
+    /// How much less the best plan of this kind could take, as a share of this one.
+    pub fn gap(&self) -> f64 {
+        ((self.iteration_ns - self.bound_ns) / self.iteration_ns).max(0.0)
+    }
+
+    /// Bytes that the plan copies towards faster tiers, and towards slower ones.
+    pub fn traffic(&self, trace: &Trace, machine: &Machine) -> (Bytes, Bytes) {
+        let (mut fetched, mut evicted) = (Bytes::ZERO, Bytes::ZERO);
+        let sizes: std::collections::HashMap<&str, Bytes> =
+            trace.tensors.iter().map(|t| (t.name.as_str(), t.bytes)).collect();
+        for m in self.moves.iter().filter(|m| matches!(m.action, Action::Move | Action::Fetch)) {
+            let bytes = sizes.get(m.tensor.as_str()).copied().unwrap_or_default();
+            let tier = |name: &str| machine.tier_named(name).unwrap_or(TierId(0));
+            *(if tier(&m.to) < tier(&m.from) { &mut fetched } else { &mut evicted }) += bytes;
+        }
+        (fetched, evicted)
+    }
+}
+
+/// Calls `each` at every boundary at which a tensor may change its state: before use `i` (`true`) and after it.
+fn walk(item: &Item, uses: usize, mut each: impl FnMut(u32, usize, bool)) {
+    for i in 0..uses {
+        each(item.visits[i].step, i, true);
+        each(item.visits[i].step + 1, i, false);
+    }
+}
+
+/// What it takes to go from one state to another.
+fn actions(from: State, to: State) -> Vec<(Action, u8, u8)> {
+    if from == to {
+        return Vec::new();
+    }
+    let mut actions = Vec::new();
+    let mut left_copy = from.copy;
+    if from.tier != to.tier {
+        let there = from.copy == Some(to.tier);
+        let stays = to.copy == Some(from.tier);
+        let action = if there {
+            Action::Drop
+        } else if stays {
+            Action::Fetch
+        } else {
+            Action::Move
+        };
+        actions.push((action, from.tier, to.tier));
+        left_copy = if there { None } else { from.copy };
+    }
+    if let Some(copy) = left_copy.filter(|copy| to.copy != Some(*copy) && to.tier != *copy) {
+        actions.push((Action::Forget, to.tier, copy));
+    }
+    actions
+}
+
+/// The name of a formulation on the command line.
+impl std::fmt::Display for Formulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Formulation::Static => "autotm-static",
+            Formulation::Synchronous => "autotm-sync",
+        })
+    }
+}

@@ -1,0 +1,324 @@
+//! The planning problem as numbers: tensors with their uses, kernels with a time for every placement, capacities.
+//!
+//! This is AutoTM's problem (section 3) in the form that the solvers share. It differs from the paper's integer
+//! program in what it leaves out because it is no decision: tensors too small to matter stay in fast memory, and a
+//! placement that could never fit is not offered.
+
+use tiercel_core::{Bytes, Machine, Step, TierId};
+use tiercel_run::KernelTime;
+use tiercel_workload::trace::Use;
+use tiercel_workload::{Lifetimes, TensorId, Trace};
+
+/// Whether tensors may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Formulation {
+    /// Every tensor stays where it is born (AutoTM's *static*).
+    Static,
+    /// Tensors move between kernels, and the program waits (AutoTM's *synchronous*).
+    Synchronous,
+}
+
+/// One use of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// The kernel.
+    pub(crate) step: u32,
+    /// Which of the kernel's placed operands the tensor is.
+    pub(crate) operand: u8,
+    /// Whether the kernel changes it, so that other copies become stale.
+    pub(crate) writes: bool,
+}
+
+/// A tensor whose place is a decision.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) tensor: TensorId,
+    /// Its size, in whole grains.
+    pub(crate) bytes: u64,
+    pub(crate) visits: Vec<Visit>,
+    /// It exists before the first kernel and after the last, so it ends where it began.
+    pub(crate) persistent: bool,
+    /// It exists from the first kernel on although no kernel makes it.
+    pub(crate) fed: bool,
+}
+
+/// A kernel with a time for every placement of its operands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Call {
+    /// The placed operands, as positions in [`Problem::items`].
+    pub(crate) items: Vec<u32>,
+    /// Nanoseconds by placement: the tier of operand `i` counts `tiers^i`. Placements that do not fit are infinite.
+    pub(crate) times: Vec<f64>,
+}
+
+impl Call {
+    /// The placement that takes the least time of all that fit.
+    pub(crate) fn fastest(&self) -> usize {
+        let times = self.times.iter().enumerate();
+        times.min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(placement, _)| placement)
+    }
+}
+
+/// The planning problem as numbers.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    pub(crate) formulation: Formulation,
+    pub(crate) tiers: usize,
+    pub(crate) items: Vec<Item>,
+    pub(crate) calls: Vec<Call>,
+    /// For each tier, the bytes that items may take at each step; none where they all fit anyway.
+    pub(crate) room: Vec<Option<Vec<f64>>>,
+    /// The same without what the small tensors take: a bound that ignores them still holds.
+    pub(crate) bound_room: Vec<Option<Vec<f64>>>,
+    /// Nanoseconds a byte from one tier to another.
+    pub(crate) copy: Vec<Vec<f64>>,
+    /// Nanoseconds that every copy costs at the least.
+    pub(crate) latency: Vec<Vec<f64>>,
+    /// The smallest fast memory for which the largest kernel has a placement.
+    pub(crate) least: Bytes,
+}
+
+/// Why there is nothing to plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A kernel cannot run in so little memory.
+    #[error("{kernel} ({step}) cannot work with {limit} of {tier}; it needs at least {least}")]
+    TooTight {
+        /// The kernel's name.
+        kernel: String,
+        /// When it runs.
+        step: Step,
+        /// The tier whose limit is too low.
+        tier: String,
+        /// The limit that was asked for.
+        limit: Bytes,
+        /// The smallest limit with which every kernel can run.
+        least: Bytes,
+    },
+    /// All tiers together are too small.
+    #[error("the tensors alive at {step} take {wanted}; the tiers hold {there}")]
+    TooSmall {
+        /// When the most is alive.
+        step: Step,
+        /// What is alive then.
+        wanted: Bytes,
+        /// What the tiers hold.
+        there: Bytes,
+    },
+    /// The trace itself is wrong.
+    #[error("{0}")]
+    Trace(String),
+}
+
+/// Tensors that together take no more than this share of the fastest tier are not worth a decision.
+const NEGLIGIBLE: f64 = 5e-4;
+/// The most placements that a kernel's table lists.
+const TABLE: usize = 4096;
+
+impl Problem {
+    /// Reads the problem off a trace and a machine; capacities are the machine's.
+    pub fn new(
+        trace: &Trace,
+        machine: &Machine,
+        times: &dyn KernelTime,
+        formulation: Formulation,
+    ) -> Result<Problem, PlanError> {
+        trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
+        let lifetimes = Lifetimes::new(trace);
+        let tiers = machine.tiers.len();
+        let placed = decisions(trace, machine, &lifetimes);
+        let mut index = vec![u32::MAX; trace.tensors.len()];
+        let mut items: Vec<Item> = Vec::with_capacity(placed.len());
+        for id in placed {
+            let tensor = trace.tensor(id);
+            index[id.0 as usize] = items.len() as u32;
+            items.push(Item {
+                tensor: id,
+                bytes: rounded(tensor.bytes, machine).0,
+                visits: Vec::new(),
+                persistent: tensor.persistent,
+                fed: tensor.role == tiercel_workload::trace::Role::Input && !tensor.persistent,
+            });
+        }
+        let mut problem = Problem {
+            formulation,
+            tiers,
+            calls: Vec::with_capacity(trace.kernels.len()),
+            room: rooms(trace, machine, &lifetimes, &index, true),
+            bound_room: rooms(trace, machine, &lifetimes, &index, false),
+            copy: between(machine, |link| 1e9 / link.speed().0),
+            latency: between(machine, |link| link.latency.0 as f64),
+            items,
+            least: Bytes::ZERO,
+        };
+        for step in 0..trace.kernels.len() {
+            problem.call(trace, machine, times, &index, step);
+        }
+        problem.check(trace, machine, &lifetimes)?;
+        Ok(problem)
+    }
+
+    /// The smallest fastest tier with which every kernel can run.
+    pub fn least_fast(&self) -> Bytes {
+        self.least
+    }
+
+    /// The time with every tensor on one tier, however little room that has.
+    pub fn uniform(trace: &Trace, machine: &Machine, times: &dyn KernelTime, tier: TierId) -> f64 {
+        let time = |kernel: &tiercel_workload::Kernel| {
+            let tiers = vec![tier; kernel.reads.len() + kernel.writes.len()];
+            times.time(machine, kernel, &tiers).0 as f64
+        };
+        trace.kernels.iter().map(time).sum()
+    }
+
+    /// Adds the kernel at a step: its placed operands, and its time for every placement.
+    fn call(&mut self, trace: &Trace, machine: &Machine, times: &dyn KernelTime, index: &[u32], step: usize) {
+        let kernel = &trace.kernels[step];
+        let slots: Vec<u32> =
+            kernel.reads.iter().chain(&kernel.writes).map(|u| index[u.tensor.0 as usize]).collect();
+        let mut operands: Vec<u32> = slots.iter().copied().filter(|item| *item != u32::MAX).collect();
+        operands.sort_unstable();
+        operands.dedup();
+        // The largest first: where a table would be too long, the smallest are left out of it.
+        operands.sort_by_key(|item| std::cmp::Reverse(self.items[*item as usize].bytes));
+        let mut most = operands.len();
+        while self.tiers.pow(most as u32) > TABLE {
+            most -= 1;
+        }
+        let (listed, rest) = operands.split_at(most);
+        let mut table = Vec::with_capacity(self.tiers.pow(most as u32));
+        let mut tiers = vec![TierId(0); slots.len()];
+        for placement in 0..self.tiers.pow(most as u32) {
+            let tier_of = |item: u32| match listed.iter().position(|listed| *listed == item) {
+                Some(operand) => self.digit(placement, operand),
+                None => 0,
+            };
+            for (tier, item) in tiers.iter_mut().zip(&slots) {
+                *tier = TierId(tier_of(*item) as u8);
+            }
+            let computable = tiers.iter().all(|tier| machine.tier(*tier).computable);
+            let fits = (0..self.tiers).all(|tier| {
+                let bytes = |(operand, item): (usize, &u32)| {
+                    let here = self.digit(placement, operand) == tier;
+                    if here { self.items[*item as usize].bytes as f64 } else { 0.0 }
+                };
+                let taken: f64 = listed.iter().enumerate().map(bytes).sum();
+                self.room[tier].as_ref().is_none_or(|room| taken <= room[step])
+            });
+            table.push(if computable && fits {
+                times.time(machine, kernel, &tiers).0 as f64
+            } else {
+                f64::INFINITY
+            });
+        }
+        let writes = |item: u32| kernel.writes.iter().any(|u: &Use| index[u.tensor.0 as usize] == item);
+        for (operand, item) in listed.iter().enumerate() {
+            let visit = Visit { step: step as u32, operand: operand as u8, writes: writes(*item) };
+            self.items[*item as usize].visits.push(visit);
+        }
+        debug_assert!(rest.len() <= operands.len());
+        self.calls.push(Call { items: listed.to_vec(), times: table });
+    }
+
+    /// The tier of an operand in a placement.
+    pub(crate) fn digit(&self, placement: usize, operand: usize) -> usize {
+        placement / self.tiers.pow(operand as u32) % self.tiers
+    }
+
+    /// Refuses what no plan could satisfy.
+    fn check(&mut self, trace: &Trace, machine: &Machine, lifetimes: &Lifetimes) -> Result<(), PlanError> {
+        let everything: Bytes = machine.tiers.iter().map(|t| t.capacity).sum();
+        let (step, peak) = lifetimes.peak();
+        if peak > everything {
+            return Err(PlanError::TooSmall { step, wanted: peak, there: everything });
+        }
+        let computable = |tier: usize| machine.tiers[tier].computable;
+        let elsewhere = (1..self.tiers).any(computable);
+        if !elsewhere {
+            let working_set =
+                |call: &Call| -> u64 { call.items.iter().map(|i| self.items[*i as usize].bytes).sum() };
+            let small = |step: usize| match &self.room[0] {
+                Some(room) => machine.tiers[0].capacity.0 as f64 - room[step],
+                None => 0.0,
+            };
+            let needs =
+                self.calls.iter().enumerate().map(|(step, call)| working_set(call) + small(step) as u64);
+            self.least = Bytes(needs.max().unwrap_or(0));
+        }
+        let stuck = self.calls.iter().position(|call| call.times.iter().all(|time| time.is_infinite()));
+        match stuck {
+            None => Ok(()),
+            Some(step) => Err(PlanError::TooTight {
+                kernel: trace.kernels[step].name.clone(),
+                step: Step(step as u32),
+                tier: machine.tiers[0].name.clone(),
+                limit: machine.tiers[0].capacity,
+                least: self.least,
+            }),
+        }
+    }
+}
+
+fn rounded(bytes: Bytes, machine: &Machine) -> Bytes {
+    Bytes(bytes.0.max(1)).round_up(machine.grain()).unwrap_or(bytes)
+}
+
+/// The tensors whose place is a decision: all but the smallest, as long as those take next to nothing together.
+fn decisions(trace: &Trace, machine: &Machine, lifetimes: &Lifetimes) -> Vec<TensorId> {
+    let mut ids: Vec<TensorId> =
+        (0..trace.tensors.len() as u32).map(TensorId).filter(|id| lifetimes.of(*id).is_some()).collect();
+    ids.sort_by_key(|id| trace.tensor(*id).bytes);
+    let most = machine.tiers[0].capacity.0 as f64 * NEGLIGIBLE;
+    let mut taken = 0.0;
+    let small = ids.iter().position(|id| {
+        // Bytes of all small tensors together bound what is alive of them at any step.
+        taken += rounded(trace.tensor(*id).bytes, machine).0 as f64;
+        taken > most
+    });
+    let mut large = ids.split_off(small.unwrap_or(ids.len()));
+    large.sort_unstable();
+    large
+}
+
+/// For each tier, the bytes that there are at each step for tensors whose place is a decision.
+fn rooms(
+    trace: &Trace,
+    machine: &Machine,
+    lifetimes: &Lifetimes,
+    index: &[u32],
+    small_count: bool,
+) -> Vec<Option<Vec<f64>>> {
+    let steps = trace.kernels.len();
+    let mut live = vec![0.0; steps];
+    let mut small = vec![0.0; steps];
+    for (at, tensor) in trace.tensors.iter().enumerate() {
+        let Some(life) = lifetimes.of(TensorId(at as u32)) else { continue };
+        let bytes = rounded(tensor.bytes, machine).0 as f64;
+        let to = if index[at] == u32::MAX { &mut small } else { &mut live };
+        let (first, last) =
+            if tensor.persistent { (0, steps - 1) } else { (life.birth.0 as usize, life.last.0 as usize) };
+        to[first..=last].iter_mut().for_each(|sum| *sum += bytes);
+    }
+    let peak = live.iter().zip(&small).map(|(a, b)| a + b).fold(0.0, f64::max);
+    let tiers = machine.tiers.iter().enumerate();
+    tiers
+        .map(|(tier, t)| {
+            let capacity = (t.capacity.0 / machine.grain().0 * machine.grain().0) as f64;
+            // Copies that are left behind count too, so twice the peak is always enough.
+            let plenty = if tier == 0 { peak } else { 2.0 * peak };
+            (capacity < plenty).then(|| {
+                let taken = |step: usize| if tier == 0 && small_count { small[step] } else { 0.0 };
+                (0..steps).map(|step| (capacity - taken(step)).max(0.0)).collect()
+            })
+        })
+        .collect()
+}
+
+fn between(machine: &Machine, figure: impl Fn(&tiercel_core::Link) -> f64) -> Vec<Vec<f64>> {
+    let to = |from: TierId| {
+        let figures = machine.tier_ids().map(|to| machine.link(from, to).map_or(0.0, &figure));
+        figures.collect()
+    };
+    machine.tier_ids().map(to).collect()
+}

@@ -1,0 +1,85 @@
+//! The default solver: prices for a lower bound, construction and local search for a plan, until the two meet.
+
+use std::time::{Duration, Instant};
+
+use crate::dual::Dual;
+use crate::paths::{Path, States};
+use crate::primal::{Primal, construct, improve};
+use crate::problem::Problem;
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// The gap between plan and bound that is good enough.
+    pub gap: f64,
+    /// The time after which the best plan so far is taken.
+    pub time: Duration,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort { gap: 0.01, time: Duration::from_secs(10), seed: 0 }
+    }
+}
+
+/// A plan's cost, and a proof of how good it is.
+#[derive(Clone, Debug)]
+pub struct Solution {
+    pub(crate) paths: Vec<Path>,
+    /// What kernels and moves take together, in nanoseconds.
+    pub cost: f64,
+    /// No plan costs less than this.
+    pub bound: f64,
+    /// How long the search took.
+    pub time: Duration,
+    /// Whether it stopped because the gap was small enough.
+    pub met: bool,
+}
+
+impl Solution {
+    /// How much less the best of all plans could cost, as a share of this one.
+    pub fn gap(&self) -> f64 {
+        ((self.cost - self.bound) / self.cost).max(0.0)
+    }
+}
+
+/// Solves a problem to the gap asked for, or as far as the time goes; `None` where no plan was found at all.
+pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
+    let started = Instant::now();
+    let states = States::new(problem);
+    let mut random = fastrand::Rng::with_seed(effort.seed);
+    let mut dual = Dual::new(problem);
+    let mut best: Option<Primal> = construct(problem, &states, &dual);
+    let over = || started.elapsed() >= effort.time;
+    let mut round = 0;
+    loop {
+        let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
+        let near = |bound: f64, cost: f64| (cost - bound) / cost <= effort.gap;
+        dual.ascend(problem, &states, upper, 40, |bound| over() || near(bound, upper));
+        let plan = construct(problem, &states, &dual);
+        if plan.as_ref().is_some_and(|plan| plan.cost < upper) {
+            best = plan;
+        }
+        if let Some(plan) = &mut best {
+            let mut tries = 0;
+            let bound = dual.bound;
+            improve(problem, &states, plan, &mut random, |plan| {
+                tries += 1;
+                tries < 2000 && !near(bound, plan.cost) && (tries % 64 != 0 || !over())
+            });
+        }
+        round += 1;
+        let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
+        if met || over() || round > 10_000 {
+            return best.map(|plan| Solution {
+                paths: plan.paths.into_iter().flatten().collect(),
+                cost: plan.cost,
+                bound: dual.bound,
+                time: started.elapsed(),
+                met,
+            });
+        }
+    }
+}

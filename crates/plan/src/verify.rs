@@ -1,0 +1,297 @@
+//! Replays a plan against its trace and machine, and refuses it with the step, the tensor, the tier and the bytes.
+//!
+//! Written from the plan alone: it knows nothing of how the plan was found.
+
+use std::collections::HashMap;
+
+use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_workload::trace::Role;
+use tiercel_workload::{Lifetimes, TensorId, Trace};
+
+use crate::plan::{Action, Move, Plan};
+
+/// Why a plan must not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// It is for another trace.
+    #[error("the plan is for `{plan}`, the trace is `{trace}`")]
+    OtherTrace {
+        /// What the plan is for.
+        plan: String,
+        /// What the trace is.
+        trace: String,
+    },
+    /// It names something that does not exist.
+    #[error("the plan names the {kind} `{name}`, which does not exist")]
+    Unknown {
+        /// What it should be.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A move makes no sense where it stands.
+    #[error("boundary {boundary}: {tensor} cannot {action:?} from {from} to {to}: {why}")]
+    Illegal {
+        /// When.
+        boundary: u32,
+        /// The tensor.
+        tensor: String,
+        /// What was to happen.
+        action: Action,
+        /// From where.
+        from: String,
+        /// To where.
+        to: String,
+        /// Why it cannot.
+        why: &'static str,
+    },
+    /// A tier is too small.
+    #[error("step {step}: {tier} holds {wanted} for {what} and others; it has {there}")]
+    Full {
+        /// When.
+        step: u32,
+        /// The tier.
+        tier: String,
+        /// The tensor that came last.
+        what: String,
+        /// What it would hold.
+        wanted: Bytes,
+        /// What it has.
+        there: Bytes,
+    },
+    /// A kernel would work where it cannot.
+    #[error("step {step}: {tensor} is on {tier}, where kernels cannot work")]
+    NotComputable {
+        /// When.
+        step: u32,
+        /// The tensor.
+        tensor: String,
+        /// The tier.
+        tier: String,
+    },
+    /// A tensor that outlives the iteration ends elsewhere than it began.
+    #[error("{tensor} begins the iteration on {begins} and ends it on {ends}")]
+    NoReturn {
+        /// The tensor.
+        tensor: String,
+        /// Where it begins.
+        begins: String,
+        /// Where it ends.
+        ends: String,
+    },
+}
+
+/// Where one tensor's bytes are.
+#[derive(Clone, Debug)]
+struct Whereabouts {
+    home: Option<TierId>,
+    copies: Vec<TierId>,
+    begins: TierId,
+}
+
+struct Replay<'a> {
+    trace: &'a Trace,
+    machine: &'a Machine,
+    tensors: Vec<Whereabouts>,
+    used: Vec<u64>,
+    /// The tensor that came to each tier last.
+    latest: Vec<usize>,
+}
+
+/// Makes sure that a plan can run: capacity at every step, data where kernels need it, every move legal.
+pub fn verify(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<(), Flaw> {
+    if plan.net != trace.name {
+        return Err(Flaw::OtherTrace { plan: plan.net.clone(), trace: trace.name.clone() });
+    }
+    let ids: HashMap<&str, usize> =
+        trace.tensors.iter().enumerate().map(|(at, t)| (t.name.as_str(), at)).collect();
+    let tensor = |name: &str| {
+        let unknown = || Flaw::Unknown { kind: "tensor", name: name.to_string() };
+        ids.get(name).copied().ok_or_else(unknown)
+    };
+    let mut begins = vec![TierId(0); trace.tensors.len()];
+    for birth in &plan.births {
+        begins[tensor(&birth.tensor)?] = tier(machine, &birth.tier)?;
+    }
+    let mut replay = Replay {
+        trace,
+        machine,
+        tensors: begins
+            .into_iter()
+            .map(|begins| Whereabouts { home: None, copies: Vec::new(), begins })
+            .collect(),
+        used: vec![0; machine.tiers.len()],
+        latest: vec![0; machine.tiers.len()],
+    };
+    let lifetimes = Lifetimes::new(trace);
+    let (given, born, dying) = calendar(trace, &lifetimes);
+    let mut moves = plan.moves.iter().peekable();
+    for boundary in 0..=trace.kernels.len() as u32 {
+        // What leaves makes room for what comes.
+        let mut now: Vec<&Move> = Vec::new();
+        while let Some(m) = moves.next_if(|m| m.start <= boundary) {
+            now.push(m);
+        }
+        let slower = |m: &&Move| tier(machine, &m.to).ok() > tier(machine, &m.from).ok();
+        let (leaving, coming): (Vec<&Move>, Vec<&Move>) = now.into_iter().partition(slower);
+        if boundary == 0 {
+            replay.birth(&given);
+        }
+        for m in leaving {
+            replay.apply(boundary, tensor(&m.tensor)?, m)?;
+        }
+        let Some(kernel) = trace.kernels.get(boundary as usize) else { break };
+        replay.birth(&born[boundary as usize]);
+        for m in coming {
+            replay.apply(boundary, tensor(&m.tensor)?, m)?;
+        }
+        replay.kernel(boundary, kernel)?;
+        for at in &dying[boundary as usize] {
+            replay.death(*at);
+        }
+    }
+    replay.end()
+}
+
+fn tier(machine: &Machine, name: &str) -> Result<TierId, Flaw> {
+    machine.tier_named(name).ok_or_else(|| Flaw::Unknown { kind: "tier", name: name.to_string() })
+}
+
+/// The tensors that are there before the first kernel, that come to be at each step, and that die at each.
+fn calendar(trace: &Trace, lifetimes: &Lifetimes) -> (Vec<usize>, Vec<Vec<usize>>, Vec<Vec<usize>>) {
+    let mut given = Vec::new();
+    let mut born = vec![Vec::new(); trace.kernels.len().max(1)];
+    let mut dying = vec![Vec::new(); trace.kernels.len().max(1)];
+    for (at, tensor) in trace.tensors.iter().enumerate() {
+        let Some(life) = lifetimes.of(TensorId(at as u32)) else { continue };
+        if tensor.persistent || tensor.role == Role::Input {
+            given.push(at);
+        } else {
+            born[life.birth.0 as usize].push(at);
+        }
+        if !tensor.persistent {
+            dying[life.last.0 as usize].push(at);
+        }
+    }
+    (given, born, dying)
+}
+
+impl Replay<'_> {
+    fn size(&self, at: usize) -> u64 {
+        let bytes = Bytes(self.trace.tensors[at].bytes.0.max(1));
+        bytes.round_up(self.machine.grain()).unwrap_or(bytes).0
+    }
+
+    fn name(&self, tier: TierId) -> String {
+        self.machine.tier(tier).name.clone()
+    }
+
+    fn occupy(&mut self, at: usize, tier: TierId) {
+        self.used[tier.index()] += self.size(at);
+        self.latest[tier.index()] = at;
+    }
+
+    /// Between kernels tensors may change places; while one runs, everything must fit.
+    fn capacity(&self, step: u32) -> Result<(), Flaw> {
+        for (tier, used) in self.machine.tier_ids().zip(&self.used) {
+            let there = self.machine.tier(tier).capacity;
+            if Bytes(*used) > there {
+                let what = self.trace.tensors[self.latest[tier.index()]].name.clone();
+                return Err(Flaw::Full { step, tier: self.name(tier), what, wanted: Bytes(*used), there });
+            }
+        }
+        Ok(())
+    }
+
+    fn vacate(&mut self, at: usize, tier: TierId) {
+        self.used[tier.index()] -= self.size(at);
+    }
+
+    fn birth(&mut self, born: &[usize]) {
+        for &at in born {
+            let tier = self.tensors[at].begins;
+            self.occupy(at, tier);
+            self.tensors[at].home = Some(tier);
+        }
+    }
+
+    fn death(&mut self, at: usize) {
+        if let Some(home) = self.tensors[at].home.take() {
+            self.vacate(at, home);
+        }
+        for copy in std::mem::take(&mut self.tensors[at].copies) {
+            self.vacate(at, copy);
+        }
+    }
+
+    fn apply(&mut self, boundary: u32, at: usize, m: &Move) -> Result<(), Flaw> {
+        let (from, to) = (tier(self.machine, &m.from)?, tier(self.machine, &m.to)?);
+        let illegal = |why| Flaw::Illegal {
+            boundary,
+            tensor: m.tensor.clone(),
+            action: m.action,
+            from: m.from.clone(),
+            to: m.to.clone(),
+            why,
+        };
+        let here = &self.tensors[at];
+        if here.home != Some(from) {
+            return Err(illegal("it is not there"));
+        }
+        if m.done < m.start {
+            return Err(illegal("it must be done before it may start"));
+        }
+        let copied = here.copies.iter().position(|copy| *copy == to);
+        match (m.action, copied) {
+            (Action::Drop | Action::Forget, None) => return Err(illegal("there is no copy of it")),
+            (Action::Move | Action::Fetch, Some(_)) => return Err(illegal("it is there already")),
+            (Action::Move | Action::Fetch, None) => self.occupy(at, to),
+            (Action::Drop, Some(copy)) => {
+                self.tensors[at].copies.remove(copy);
+            }
+            (Action::Forget, Some(copy)) => {
+                self.tensors[at].copies.remove(copy);
+                self.vacate(at, to);
+                return Ok(());
+            }
+        }
+        self.tensors[at].home = Some(to);
+        match m.action {
+            Action::Fetch => self.tensors[at].copies.push(from),
+            _ => self.vacate(at, from),
+        }
+        Ok(())
+    }
+
+    fn kernel(&mut self, step: u32, kernel: &tiercel_workload::Kernel) -> Result<(), Flaw> {
+        self.capacity(step)?;
+        for u in kernel.reads.iter().chain(&kernel.writes) {
+            let at = u.tensor.0 as usize;
+            let home = self.tensors[at].home.expect("a sound trace uses what is alive");
+            if !self.machine.tier(home).computable {
+                let tensor = self.trace.tensors[at].name.clone();
+                return Err(Flaw::NotComputable { step, tensor, tier: self.name(home) });
+            }
+        }
+        // What a kernel writes makes copies stale; they are given up.
+        for u in &kernel.writes {
+            let at = u.tensor.0 as usize;
+            for copy in std::mem::take(&mut self.tensors[at].copies) {
+                self.vacate(at, copy);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Flaw> {
+        for (tensor, whereabouts) in self.trace.tensors.iter().zip(&self.tensors) {
+            if let Some(ends) =
+                whereabouts.home.filter(|ends| tensor.persistent && *ends != whereabouts.begins)
+            {
+                let (tensor, begins) = (tensor.name.clone(), self.name(whereabouts.begins));
+                return Err(Flaw::NoReturn { tensor, begins, ends: self.name(ends) });
+            }
+        }
+        Ok(())
+    }
+}
