@@ -11,6 +11,8 @@ use crate::graph::Shape;
 /// Constants of one file, with what they may still cost.
 pub(super) struct Folder {
     budget: u64,
+    /// The batch that the file states, where another is wanted.
+    stated: Option<u64>,
 }
 
 /// Operators that [`Folder::fold`] knows and no rule for data does.
@@ -42,9 +44,9 @@ pub(super) const FOLDED: [&str; 22] = [
 type Folded = Result<Option<Constant>, String>;
 
 impl Folder {
-    /// A folder for a file of so many bytes.
-    pub fn new(bytes: usize) -> Folder {
-        Folder { budget: (1 << 20) + 4 * bytes as u64 }
+    /// A folder for a file of so many bytes, and of this batch where another is wanted.
+    pub fn new(bytes: usize, stated: Option<u64>) -> Folder {
+        Folder { budget: (1 << 20) + 4 * bytes as u64, stated }
     }
 
     /// The result of `node` on these operands, or `None` where it must be computed from data.
@@ -55,7 +57,7 @@ impl Folder {
             "ConstantOfShape" => of_shape(node, operand(0))?,
             "Range" => range(operand(0), operand(1), operand(2))?,
             _ => match operand(0) {
-                Some(x) => Folder::on(node, x, operands)?,
+                Some(x) => self.on(node, x, operands)?,
                 None => None,
             },
         };
@@ -75,7 +77,25 @@ impl Folder {
         }
     }
 
-    fn on(node: &Node<'_>, x: &Constant, operands: &[Option<Constant>]) -> Folded {
+    /// `x` stretched to `wanted`. A constant made for the file's batch, such as a first state, serves any other one.
+    fn expanded(&self, x: &Constant, wanted: Shape) -> Result<Constant, String> {
+        match (broadcast(x.shape, wanted), self.stated) {
+            (Ok(shape), _) => Ok(stretched(x, shape)),
+            (Err(error), None) => Err(error),
+            (Err(_), Some(stated)) => {
+                let mut own = x.shape;
+                let ahead = wanted.rank().saturating_sub(own.rank());
+                for axis in
+                    (0..own.rank()).filter(|a| x.shape.dim(*a) == stated && wanted.dim(a + ahead) != stated)
+                {
+                    own = own.with(axis, 1);
+                }
+                Ok(Constant::unknown(broadcast(own, wanted)?, x.is_integer()))
+            }
+        }
+    }
+
+    fn on(&self, node: &Node<'_>, x: &Constant, operands: &[Option<Constant>]) -> Folded {
         let operand = |at: usize| operands.get(at).and_then(Option::as_ref);
         // One element is as good as a list of it where axes and indices are wanted.
         let numbers = |at: usize| operand(at).and_then(Constant::as_ints);
@@ -119,11 +139,7 @@ impl Folder {
                 Some(if alone { x.reshaped(shape) } else { Constant::unknown(shape, x.is_integer()) })
             }
             "Expand" => match numbers(1) {
-                Some(dims) => {
-                    let wanted = super::constant::shape_of(dims)?;
-                    let shape = broadcast(x.shape, wanted)?;
-                    Some(stretched(x, shape))
-                }
+                Some(dims) => Some(self.expanded(x, super::constant::shape_of(dims)?)?),
                 None => None,
             },
             "ReduceProd" => match x.as_ints() {

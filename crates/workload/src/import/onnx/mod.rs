@@ -25,7 +25,7 @@ use crate::nets::Options;
 use crate::schedule::Program;
 use crate::trace::Phase;
 use constant::{Format, shape_of};
-use lower::{Item, Lowering, Reshapes, short};
+use lower::{Item, Lowering, Past, short};
 use model::{Extent, Input, Model};
 use plan::Plan;
 
@@ -56,7 +56,10 @@ pub fn read(bytes: &[u8], name: &str, options: &Options) -> Result<Imported, Gra
     let file = File { model: &model, plan: &plan, sizes: &sizes, name, bytes: bytes.len() };
     // Stated shapes carry the file's own batch; where another is wanted, a first pass finds out where.
     let past = match sizes.stated {
-        Some(stated) if stated != sizes.batch => Some(file.lower(stated, options.dtype, None)?.reshapes),
+        Some(stated) if stated != sizes.batch => {
+            let reshapes = file.lower(stated, options.dtype, None)?.reshapes;
+            Some(Past { batch: stated, reshapes })
+        }
         _ => None,
     };
     let lowered = file.lower(sizes.batch, options.dtype, past.as_ref()).map_err(|error| {
@@ -83,12 +86,7 @@ struct File<'a> {
 
 impl<'a> File<'a> {
     /// Lowers every node, for this batch.
-    fn lower(
-        &self,
-        batch: u64,
-        dtype: DType,
-        past: Option<&'a Reshapes>,
-    ) -> Result<Lowering<'a>, GraphError> {
+    fn lower(&self, batch: u64, dtype: DType, past: Option<&'a Past>) -> Result<Lowering<'a>, GraphError> {
         let builder = Builder::new(self.name, dtype);
         let mut low = Lowering::new(builder, self.model, self.plan, past, self.bytes);
         for input in outside(self.model) {

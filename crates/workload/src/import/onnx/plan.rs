@@ -56,10 +56,18 @@ pub(super) struct Plan<'a> {
     pub ends: Vec<End<'a>>,
     /// How many needed nodes and losses read a tensor.
     pub uses: HashMap<&'a str, usize>,
+    /// Tensors with data in the file that are compared with something, and so are masks and no weights.
+    pub masks: HashSet<&'a str>,
 }
 
 /// Operators that only rename or reshape.
 const VIEWS: [&str; 6] = ["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast"];
+
+/// Operators that make truths of numbers, or read truths.
+const TRUTHS: [&str; 8] = ["And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"];
+
+/// Operators that only move elements of their first operand.
+const MOVES: [&str; 5] = ["Slice", "Gather", "Expand", "Transpose", "Trilu"];
 
 /// Plans a file.
 pub(super) fn plan<'a>(model: &Model<'a>) -> Plan<'a> {
@@ -91,7 +99,7 @@ pub(super) fn plan<'a>(model: &Model<'a>) -> Plan<'a> {
     let mut uses: HashMap<&str, usize> =
         graph.readers.iter().map(|(name, nodes)| (*name, nodes.len())).collect();
     ends.iter().for_each(|end| *uses.entry(end.source).or_default() += 1);
-    Plan { steps, ends, uses }
+    Plan { steps, ends, uses, masks: graph.masks(&needed) }
 }
 
 /// Who makes and who reads every tensor.
@@ -207,6 +215,32 @@ impl<'m, 'a> Links<'m, 'a> {
             }
         }
         needed
+    }
+
+    /// The initializers that reach a comparison without any arithmetic.
+    fn masks(&self, needed: &[bool]) -> HashSet<&'a str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (node, _) in self.model.nodes.iter().zip(needed).filter(|(_, needed)| **needed) {
+            match node.op {
+                "Where" => names.push(node.input(0)),
+                op if TRUTHS.contains(&op) => names.extend(&node.inputs),
+                _ => {}
+            }
+        }
+        let (mut seen, mut masks) = (HashSet::new(), HashSet::new());
+        while let Some(name) = names.pop() {
+            if !seen.insert(name) {
+                continue;
+            }
+            if self.model.initializers.contains_key(name) {
+                masks.insert(name);
+            } else if let Some(maker) = self.makers.get(name).map(|at| self.node(*at))
+                && (VIEWS.contains(&maker.op) || MOVES.contains(&maker.op))
+            {
+                names.push(maker.input(0));
+            }
+        }
+        masks
     }
 
     /// Whether only the pattern reads what is made inside it.

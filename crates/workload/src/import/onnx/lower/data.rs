@@ -54,7 +54,8 @@ pub(super) fn reshape<'a>(low: &mut Lowering<'a>, node: &Node<'a>) -> Outcome {
                 Some(list) => list,
                 None => node.ints("shape")?.ok_or("its shape is missing")?,
             };
-            let new = match low.past(node).and_then(|past| rebatched(past, shape, &target)) {
+            let past = low.past.and_then(|past| Some((past.batch, past.reshapes.get(&node.at)?)));
+            let new = match past.and_then(|(batch, past)| rebatched(batch, past, shape, &target)) {
                 Some(new) => new,
                 None => shapes::reshaped(shape, &target, node.int("allowzero", 0)? != 0)?,
             };
@@ -67,23 +68,29 @@ pub(super) fn reshape<'a>(low: &mut Lowering<'a>, node: &Node<'a>) -> Outcome {
     Ok(())
 }
 
-/// The shape that a stated target means under another batch. The operand grew along one axis; in the result grows the
-/// axis that starts after as many elements, or that contains that place. `None` where nothing is to be done.
-fn rebatched(past: &Reshaped, now: Shape, target: &[i64]) -> Option<Shape> {
+/// The shape that a stated target means under another batch: the operand grew along one axis, and so does the result, along
+/// the axis that holds the same place. `None` where nothing is to be done.
+fn rebatched(batch: u64, past: &Reshaped, now: Shape, target: &[i64]) -> Option<Shape> {
     if past.target != target || past.from.rank() != now.rank() {
         return None;
     }
     let mut grown = (0..now.rank()).filter(|axis| past.from.dim(*axis) != now.dim(*axis));
     let (axis, None) = (grown.next()?, grown.next()) else { return None };
     let ahead = |s: Shape, axis: usize| s.dims()[..axis].iter().fold(1u64, |p, d| p.saturating_mul(*d));
-    let place = ahead(now, axis);
-    let starts = |b: &usize| ahead(past.to, *b) == place;
-    let contains = |b: &usize| {
-        let start = ahead(past.to, *b);
-        start < place && place < start.saturating_mul(past.to.dim(*b))
-    };
-    let axes = 0..past.to.rank();
-    let at = axes.clone().find(starts).or_else(|| axes.clone().find(contains))?;
+    // Where the axis that grew starts and ends, and the same of the axes of the result.
+    let (start, end) = (ahead(now, axis), ahead(now, axis).saturating_mul(past.from.dim(axis)));
+    let starts = |b: usize| ahead(past.to, b);
+    let ends = |b: usize| ahead(past.to, b + 1);
+    let axes = || 0..past.to.rank();
+    // An axis as long as the file's batch inside the one that grew is the batch itself. Otherwise it went into the axis that
+    // starts there, unless that is the last, which holds features: then into the one that ends there.
+    let itself = axes().find(|b| past.to.dim(*b) == batch && start <= starts(*b) && ends(*b) <= end);
+    let before = || axes().find(|b| ends(*b) == start && past.to.rank() > 1 && starts(b + 1) == start);
+    let behind = axes()
+        .find(|b| starts(*b) == start)
+        .map(|b| if b + 1 == past.to.rank() && b > 0 { before().unwrap_or(b) } else { b });
+    let around = || axes().find(|b| starts(*b) < start && start < ends(*b));
+    let at = itself.or(behind).or_else(around)?;
     let grown = u128::from(past.to.dim(at)) * u128::from(now.dim(axis));
     let old = u128::from(past.from.dim(axis)).max(1);
     let extent = u64::try_from(grown / old).ok().filter(|_| grown % old == 0)?;

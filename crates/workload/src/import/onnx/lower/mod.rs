@@ -62,8 +62,13 @@ pub(super) struct Reshaped {
     pub to: Shape,
 }
 
-/// The `Reshape` nodes by their positions.
-pub(super) type Reshapes = HashMap<usize, Reshaped>;
+/// What the file's own batch was, and what the `Reshape` nodes did then, by their positions.
+pub(super) struct Past {
+    /// The batch.
+    pub batch: u64,
+    /// The nodes.
+    pub reshapes: HashMap<usize, Reshaped>,
+}
 
 /// One pass over a file.
 pub(super) struct Lowering<'a> {
@@ -72,10 +77,10 @@ pub(super) struct Lowering<'a> {
     /// The version of the operators.
     pub opset: i64,
     /// What the reshapes of this pass did.
-    pub reshapes: Reshapes,
+    pub reshapes: HashMap<usize, Reshaped>,
     /// What they did under the file's own batch, where another is wanted now.
-    past: Option<&'a Reshapes>,
-    uses: HashMap<&'a str, usize>,
+    pub past: Option<&'a Past>,
+    plan: &'a Plan<'a>,
     initializers: &'a HashMap<&'a str, Tensor<'a>>,
     items: HashMap<&'a str, Item<'a>>,
     weights: HashMap<(&'a str, u8), ValueId>,
@@ -91,22 +96,22 @@ impl<'a> Lowering<'a> {
     pub fn new(
         builder: Builder,
         model: &'a Model<'a>,
-        plan: &Plan<'a>,
-        past: Option<&'a Reshapes>,
+        plan: &'a Plan<'a>,
+        past: Option<&'a Past>,
         bytes: usize,
     ) -> Lowering<'a> {
         Lowering {
             builder,
             opset: model.opset,
-            reshapes: Reshapes::new(),
+            reshapes: HashMap::new(),
             past,
-            uses: plan.uses.clone(),
+            plan,
             initializers: &model.initializers,
             items: HashMap::new(),
             weights: HashMap::new(),
             placed: HashMap::new(),
             rows: HashMap::new(),
-            folder: Folder::new(bytes),
+            folder: Folder::new(bytes, past.map(|past| past.batch)),
             cells: 0,
         }
     }
@@ -222,7 +227,7 @@ impl<'a> Lowering<'a> {
         let shape = tensor.extents().map_err(|e| format!("`{}`: {e}", short(name)))?;
         let weight =
             Format::of(tensor.format).map_err(|e| format!("`{}`: {e}", short(name)))? == Format::Float;
-        let item = if weight && shape.elements() > 1 {
+        let item = if weight && shape.elements() > 1 && !self.plan.masks.contains(name) {
             Item::Weight { name, shape, transposed: false }
         } else {
             Item::Constant(tensor.constant().map_err(|e| format!("`{}`: {e}", short(name)))?)
@@ -360,12 +365,12 @@ impl<'a> Lowering<'a> {
 
     /// Whether one node alone reads a weight.
     pub fn is_alone(&self, name: &str) -> bool {
-        self.uses.get(name).copied().unwrap_or(0) <= 1
+        self.plan.uses.get(name).copied().unwrap_or(0) <= 1
     }
 
     /// Whether a result is wanted.
     pub fn wanted(&self, node: &Node<'a>, at: usize) -> bool {
-        self.uses.contains_key(node.output(at))
+        self.plan.uses.contains_key(node.output(at))
     }
 
     /// Starts the layer of a node that has weights.
@@ -397,11 +402,6 @@ impl<'a> Lowering<'a> {
         self.cells = self.cells.saturating_add(cells);
         if self.cells > MOST { Err(format!("more than {MOST} recurrent steps")) } else { Ok(()) }
     }
-
-    /// The past of a `Reshape` node, where the batch is not the file's own.
-    pub fn past(&self, node: &Node<'a>) -> Option<&'a Reshaped> {
-        self.past.and_then(|past| past.get(&node.at))
-    }
 }
 
 /// The name that a node goes by: its own, that of its result, or its operator and position.
@@ -422,8 +422,8 @@ pub(super) fn short(name: &str) -> &str {
     }
 }
 
+/// Some of the supported operators, and where the others are listed.
 fn short_list() -> String {
-    let names = supported();
-    let shown: Vec<&str> = names.iter().step_by(names.len().div_ceil(8)).copied().collect();
-    format!("{} and {} more (docs/onnx.md)", shown.join(", "), names.len() - shown.len())
+    let shown: Vec<&str> = RULES.iter().step_by(RULES.len().div_ceil(8)).map(|rule| rule.0).collect();
+    format!("{} and {} more (docs/onnx.md)", shown.join(", "), supported().len() - shown.len())
 }

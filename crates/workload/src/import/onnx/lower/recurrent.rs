@@ -84,30 +84,54 @@ fn weights<'a>(
     ways: u64,
 ) -> Outcome<[ValueId; 3]> {
     let four = width.saturating_mul(4);
-    let owned = |low: &mut Lowering<'a>, at: usize| match low.item(node.input(at))? {
-        Item::Weight { name, transposed: false, .. } => Ok(name),
-        Item::Constant(constant) if !constant.is_integer() => Ok(node.input(at)),
-        _ => {
-            Err(format!("weights of a recurrent layer that depend on data (operand {at}) are not supported"))
-        }
-    };
-    let (from_input, from_state) = (owned(low, 1)?, owned(low, 2)?);
-    let wx = low.weight(from_input, way + 1, Shape::from([four, inputs]), spread(inputs));
-    let wh = low.weight(from_state, way + 1, Shape::from([four, width]), spread(width));
+    let wx = matrix(low, node.input(1), way, Shape::from([four, inputs]))?;
+    let wh = matrix(low, node.input(2), way, Shape::from([four, width]))?;
     let shape = Shape::from([four]);
-    let bias = if node.input(3).is_empty() {
+    if node.input(3).is_empty() {
         let dtype = low.builder.dtype();
-        low.builder.outside("zeros", shape, dtype, Init::Constant(0.0))
-    } else {
-        let own = low.shape(node.input(3))?;
-        if own != Shape::from([ways, four.saturating_mul(2)]) {
-            return Err(format!("a bias of {own} for {width} units"));
+        let zeros = low.builder.outside("zeros", shape, dtype, Init::Constant(0.0));
+        return Ok([wx, wh, zeros]);
+    }
+    let own = low.shape(node.input(3))?;
+    if own != Shape::from([ways, four.saturating_mul(2)]) {
+        return Err(format!("a bias of {own} for {width} units"));
+    }
+    let pair = match owned(low, node.input(3))? {
+        Some(name) => [1, 2].map(|i| low.weight(name, 2 * way + i, shape, Init::Constant(0.0))),
+        None => {
+            let both = low.data(node.input(3))?;
+            let rows = low.view(both, [ways.saturating_mul(2), four]);
+            [0, 1].map(|i| {
+                let start = 2 * u64::from(way) + i;
+                let one = low.builder.apply(Op::Slice { axis: 0, start, length: 1 }, &[rows]);
+                low.view(one, shape)
+            })
         }
-        let name = owned(low, 3)?;
-        let pair = [1, 2].map(|i| low.weight(name, 2 * way + i, shape, Init::Constant(0.0)));
-        low.builder.apply(Op::Add, &pair)
     };
+    let bias = low.builder.apply(Op::Add, &pair);
     Ok([wx, wh, bias])
+}
+
+/// The name of a weight that is stored piece by piece; `None` for one that is made of others.
+fn owned<'a>(low: &mut Lowering<'a>, name: &'a str) -> Outcome<Option<&'a str>> {
+    Ok(match low.item(name)? {
+        Item::Weight { name, transposed: false, .. } => Some(name),
+        Item::Constant(constant) if !constant.is_integer() => Some(name),
+        _ => None,
+    })
+}
+
+/// The weight of one direction.
+fn matrix<'a>(low: &mut Lowering<'a>, name: &'a str, way: u8, shape: Shape) -> Outcome<ValueId> {
+    if let Some(name) = owned(low, name)? {
+        return Ok(low.weight(name, way + 1, shape, spread(shape.dim(1))));
+    }
+    let all = low.data(name)?;
+    let one = match low.builder.shape(all).dim(0) {
+        1 => all,
+        _ => low.builder.apply(Op::Slice { axis: 0, start: u64::from(way), length: 1 }, &[all]),
+    };
+    Ok(low.view(one, shape))
 }
 
 /// The state before the first step: data, or zeros.

@@ -7,9 +7,9 @@ use crate::import::onnx::model::Node;
 pub(super) type Rule = for<'a, 'b, 'c> fn(&'b mut Lowering<'a>, &'c Node<'a>) -> Outcome;
 
 /// Every operator on data: its name, the attributes that its rule understands, and its rule. Attributes that change
-/// nothing for a trace are listed too.
+/// nothing for a trace are listed too; `broadcast` of old versions is what newer ones always do.
 pub(super) static RULES: &[(&str, &[&str], Rule)] = &[
-    ("Add", &[], pointwise::add),
+    ("Add", &["broadcast"], pointwise::add),
     (
         "AveragePool",
         &["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"],
@@ -29,7 +29,7 @@ pub(super) static RULES: &[(&str, &[&str], Rule)] = &[
         &["auto_pad", "dilations", "group", "kernel_shape", "output_padding", "pads", "strides"],
         conv::conv,
     ),
-    ("Div", &[], pointwise::div),
+    ("Div", &["broadcast"], pointwise::div),
     ("Dropout", &["ratio", "seed", "is_test"], pointwise::dropout),
     ("Erf", &[], pointwise::function),
     ("Exp", &[], pointwise::function),
@@ -37,7 +37,7 @@ pub(super) static RULES: &[(&str, &[&str], Rule)] = &[
     ("Flatten", &["axis"], data::reshape),
     ("Gather", &["axis"], data::gather),
     ("Gelu", &["approximate"], pointwise::function),
-    ("Gemm", &["alpha", "beta", "transA", "transB"], linear::gemm),
+    ("Gemm", &["alpha", "beta", "broadcast", "transA", "transB"], linear::gemm),
     ("GlobalAveragePool", &[], conv::global_pool),
     ("GlobalMaxPool", &[], conv::global_pool),
     ("HardSigmoid", &["alpha", "beta"], pointwise::hard),
@@ -53,7 +53,7 @@ pub(super) static RULES: &[(&str, &[&str], Rule)] = &[
         &["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"],
         conv::pool,
     ),
-    ("Mul", &[], pointwise::mul),
+    ("Mul", &["broadcast"], pointwise::mul),
     ("Neg", &[], pointwise::function),
     ("Pad", &["mode", "pads", "value"], data::pad),
     ("Pow", &[], pointwise::pow),
@@ -80,7 +80,7 @@ pub(super) static RULES: &[(&str, &[&str], Rule)] = &[
     ("Split", &["axis", "num_outputs", "split"], data::split),
     ("Sqrt", &[], pointwise::function),
     ("Squeeze", &["axes"], data::reshape),
-    ("Sub", &[], pointwise::sub),
+    ("Sub", &["broadcast"], pointwise::sub),
     ("Sum", &[], pointwise::add),
     ("Tanh", &[], pointwise::function),
     ("Transpose", &["perm"], data::transpose),
