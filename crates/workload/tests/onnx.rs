@@ -89,7 +89,7 @@ fn sizes_are_those_that_others_count() {
     assert!(seen >= 10);
 }
 
-/// The published parameters: VGG-19, ResNet-50, SqueezeNet 1.0 and AlexNet as Caffe has it.
+/// The published parameters: VGG-19, ResNet-50, SqueezeNet 1.1 and AlexNet as Caffe has it.
 #[test]
 fn published_parameters() {
     let published = [
@@ -103,21 +103,20 @@ fn published_parameters() {
     }
 }
 
-/// Imported and built-in networks of the same name are the same work: multiply-adds within 3 %, peaks within 10 %.
+/// VGG-19 and ResNet-50 from Caffe2 are the built-in ones to the last kernel, multiply-add and byte.
 #[test]
-fn imported_networks_are_like_the_built_in_ones() {
+fn imported_networks_are_the_built_in_ones() {
     let Some(folder) = wheel() else { return };
     for (file, name) in [("light_vgg19", "vgg19"), ("light_resnet50", "resnet50")] {
-        let (imported, _) =
-            load(&folder.join("light").join(file).with_extension("onnx"), &batch(32)).expect(file);
+        let path = folder.join("light").join(file).with_extension("onnx");
+        let (imported, _) = load(&path, &batch(32)).expect(file);
         let built_in = nets::find(name).expect("a network").build(&batch(32)).expect("fits");
-        let near = |a: u64, b: u64, share: f64| (a as f64 / b as f64 - 1.0).abs() < share;
-        let (ours, theirs) = (imported.graph.forward_macs(), built_in.graph.forward_macs());
-        assert!(near(ours, theirs, 0.03), "{name}: {ours} against {theirs}");
-        let peak = |program: &Program| Lifetimes::new(&program.trace).peak().1.0;
-        assert!(near(peak(&imported), peak(&built_in), 0.1), "{name}: {} B", peak(&imported));
-        let updates = |p: &Program| p.graph.nodes.iter().filter(|n| n.phase == Phase::Update).count();
-        assert_eq!(updates(&imported), updates(&built_in), "{name}");
+        let figures = |program: &Program| {
+            let lifetimes = Lifetimes::new(&program.trace);
+            let counts = (program.trace.kernels.len(), program.trace.tensors.len());
+            (program.graph.forward_macs(), program.graph.parameters(), counts, lifetimes.peak().1)
+        };
+        assert_eq!(figures(&imported), figures(&built_in), "{name}");
     }
 }
 

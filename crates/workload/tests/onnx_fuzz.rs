@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use tiercel_workload::import::onnx;
 use tiercel_workload::nets::Options;
 
-const FILES: [&[u8]; 9] = [
+const FILES: [&[u8]; 8] = [
     include_bytes!("onnx/mixture.onnx"),
     include_bytes!("onnx/transformer.onnx"),
     include_bytes!("onnx/lstm.onnx"),
     include_bytes!("onnx/mlp.onnx"),
     include_bytes!("onnx/torch-segment.onnx"),
-    include_bytes!("onnx/torch-lstm.onnx"),
     include_bytes!("onnx/torch-gpt.onnx"),
     include_bytes!("onnx/loop.onnx"),
     include_bytes!("onnx/external.onnx"),
