@@ -1,4 +1,4 @@
-//! `tiercel describe`: what a network or a trace is: sizes, lifetimes, peak.
+//! `tiercel describe`: what a network, an ONNX file or a trace is: sizes, lifetimes, peak.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -22,7 +22,8 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A network (such as vgg19, resnet200, densenet264, inception-v4, bert-large, gpt2, dlrm, mlp) or a trace file
+    /// A network (such as vgg19, resnet200, densenet264, inception-v4, bert-large, gpt2, dlrm, mlp), an ONNX file or a
+    /// trace
     #[arg(value_name = "NET|FILE")]
     what: String,
     /// Samples in a batch

@@ -101,6 +101,29 @@ fn a_trace_that_was_written_describes_like_its_network() {
 }
 
 #[test]
+fn onnx_files() {
+    let file = |name: &str| format!("{}/../workload/tests/onnx/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
+    let d = json(&["describe", &file("lenet"), "--batch", "8", "--json"]);
+    assert_eq!(d["net"], "lenet");
+    assert_eq!(d["batch"], 8);
+    assert_eq!(d["parameters"], 3032);
+    assert_eq!(d["forward_macs"], 8 * 160_500);
+    assert_eq!(d["kernels_by_phase"]["update"], 8);
+    let one = json(&["describe", &file("lenet"), "--json"]);
+    assert_eq!(one["batch"], 1);
+    assert!(one["peak_bytes"].as_u64() < d["peak_bytes"].as_u64());
+    let output = tiercel(&["describe", &file("mlp")]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.starts_with("mlp, batch 4, f32: one training iteration\n"), "{table}");
+    let output = tiercel(&["describe", &file("loop")]);
+    assert_eq!(output.status.code(), Some(1));
+    expect![[r#"
+        tiercel: FILE: node 1 `loop_1`: operator `Loop` is not supported; supported are Add, ConvTranspose, Gather, Identity, Mul, Relu, Sqrt, Upsample and 65 more (docs/onnx.md)
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&output.stderr).replace(&file("loop"), "FILE"));
+}
+
+#[test]
 fn unknown_names() {
     check(
         &["describe", "resnet-200"],
@@ -150,7 +173,7 @@ fn bad_files_name_the_place() {
     "#]]
     .assert_eq(&error("empty.trace", b""));
     expect![[r#"
-        tiercel: FILE: ONNX files cannot be read yet
+        tiercel: FILE: byte 2: there is no graph
     "#]]
     .assert_eq(&error("net.onnx", b"\x08\x07"));
     let folder = tiercel(&["describe", env!("CARGO_TARGET_TMPDIR")]);

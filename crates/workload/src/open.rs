@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::graph::GraphError;
+use crate::import::onnx::{self, Imported};
 use crate::nets::{self, Options};
 use crate::schedule::Program;
 use crate::text::{self, TextError};
@@ -78,13 +79,13 @@ pub enum OpenError {
         /// What is wrong with it, and where.
         error: TextError,
     },
-    /// The file is of a type that cannot be read.
-    #[error("{path}: {kind} files cannot be read yet")]
-    Type {
+    /// The file is no ONNX network that can be trained.
+    #[error("{path}: {error}")]
+    Onnx {
         /// The file.
         path: String,
-        /// Its type.
-        kind: &'static str,
+        /// What is wrong with it, and at which node.
+        error: GraphError,
     },
     /// A choice was made that a trace does not offer.
     #[error("{path}: a trace has its sizes already; `{option}` does not apply")]
@@ -113,7 +114,12 @@ fn file(what: &str, path: &Path, options: &Options) -> Result<Workload, OpenErro
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let bytes = std::fs::read(path).map_err(|error| OpenError::File { path: what.to_string(), error })?;
     if extension.eq_ignore_ascii_case("onnx") {
-        return Err(OpenError::Type { path: what.to_string(), kind: "ONNX" });
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("network");
+        let imported = onnx::read(&bytes, name, options);
+        return match imported {
+            Ok(Imported { program, batch }) => Ok(Workload::Program { program, batch }),
+            Err(error) => Err(OpenError::Onnx { path: what.to_string(), error }),
+        };
     }
     let chosen = [
         ("--batch", options.batch.is_some()),

@@ -19,7 +19,7 @@ const PUBLISHED: [(&str, &str, &str, u64, f64); 10] = [
     ("CachedArrays", "vgg416", "vgg416", 256, 520.0),
 ];
 
-/// Both papers train without momentum, in f32.
+/// AutoTM's code trains without momentum, in f32; CachedArrays does not say, and is taken to do the same.
 fn trace(name: &str, batch: u64) -> Trace {
     let options = Options { batch: Some(batch), optimizer: Some(Optimizer::SGD), ..Options::default() };
     nets::find(name).expect("a network").build(&options).expect("fits").trace

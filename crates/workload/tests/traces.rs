@@ -266,3 +266,39 @@ fn no_gradient_passes_a_detached_value() {
     "#]],
     );
 }
+
+/// A mean of squares has targets of its own; powers and the error function keep their operand for the gradient, the
+/// exponential its result.
+#[test]
+fn mean_of_squares_behind_functions() {
+    let functions = [Activation::Exp, Activation::Power { exponent: -0.5 }, Activation::Erf];
+    check(
+        |b| {
+            let x = b.input("x", [2, 4]);
+            b.layer("fc");
+            let mut x = b.linear(x, 3);
+            for function in functions {
+                x = b.activate(x, function);
+            }
+            let targets = b.input("targets", [2, 3]);
+            let loss = b.apply(Op::MeanSquare, &[x, targets]);
+            b.keep(loss);
+            b.train(&[loss], Optimizer::SGD);
+        },
+        Options::default(),
+        expect![[r#"
+            linear: x fc.weight fc.bias -> fc.linear
+            exp: fc.linear -> fc.linear!
+            power: fc.linear -> fc.power
+            erf: fc.power -> fc.erf
+            mean-square: fc.erf targets -> fc.mean-square
+            mean-square.backward: fc.erf targets -> fc.erf!
+            erf.backward: fc.power fc.erf -> fc.erf!
+            power.backward: fc.linear fc.erf -> fc.erf!
+            exp.backward: fc.linear fc.erf -> fc.erf!
+            linear.backward-weight: x fc.erf -> fc.weight.grad fc.bias.grad
+            sgd: fc.weight fc.weight.grad -> fc.weight!
+            sgd: fc.bias fc.bias.grad -> fc.bias!
+        "#]],
+    );
+}

@@ -16,6 +16,7 @@ impl Tape<'_> {
             Op::BinaryCrossEntropy => {
                 self.unary(node, Op::BinaryCrossEntropyBackward, |_| node.inputs.clone());
             }
+            Op::MeanSquare => self.unary(node, Op::MeanSquareBackward, |_| node.inputs.clone()),
             Op::Conv(c) => {
                 self.weighted(node, Op::ConvBackwardData(*c), Op::ConvBackwardWeight(*c));
             }

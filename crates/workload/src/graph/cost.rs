@@ -54,9 +54,13 @@ pub fn macs(graph: &Graph, node: &Node) -> u64 {
         }
         Op::Attention(_) => operand(0).saturating_mul(2 * dim(&node.inputs, 0, 1)),
         Op::AttentionBackward(_) => operand(0).saturating_mul(4 * dim(&node.inputs, 0, 1)),
-        Op::LstmCell => dim(&node.inputs, 0, 0).saturating_mul(operand(3) + operand(4)),
-        Op::LstmCellBackwardData => dim(&node.inputs, 0, 0).saturating_mul(operand(2) + operand(3)),
-        Op::LstmCellBackwardWeight => dim(&node.inputs, 0, 0).saturating_mul(result(0) + result(1)),
+        Op::LstmCell => dim(&node.inputs, 0, 0).saturating_mul(operand(3).saturating_add(operand(4))),
+        Op::LstmCellBackwardData => {
+            dim(&node.inputs, 0, 0).saturating_mul(operand(2).saturating_add(operand(3)))
+        }
+        Op::LstmCellBackwardWeight => {
+            dim(&node.inputs, 0, 0).saturating_mul(result(0).saturating_add(result(1)))
+        }
         Op::DotInteraction => {
             let n = node.inputs.len() as u64;
             operand(0).saturating_mul(n * (n - 1) / 2)
@@ -76,11 +80,13 @@ pub fn flops(graph: &Graph, node: &Node) -> u64 {
         Op::Conv(_) | Op::Linear => u64::from(node.inputs.len() > 2),
         Op::BatchNorm { .. } | Op::LayerNorm { .. } => 8,
         Op::BatchNormBackward | Op::LayerNormBackward => 11,
-        Op::ResponseNorm(norm) => 2 * norm.size + 3,
-        Op::ResponseNormBackward(norm) => 4 * norm.size + 6,
+        Op::ResponseNorm(norm) => norm.size.saturating_mul(2).saturating_add(3),
+        Op::ResponseNormBackward(norm) => norm.size.saturating_mul(4).saturating_add(6),
         Op::Activate(Activation::Gelu | Activation::GeluTanh) => 10,
         Op::ActivateBackward(Activation::Gelu | Activation::GeluTanh) => 16,
-        Op::Activate(Activation::Sigmoid | Activation::Tanh) => 4,
+        Op::Activate(Activation::Sigmoid | Activation::Tanh | Activation::Exp) => 4,
+        Op::Activate(Activation::Power { .. } | Activation::Erf) => 8,
+        Op::ActivateBackward(Activation::Power { .. } | Activation::Erf) => 9,
         Op::Pool(p) => {
             let taps = p.window[0].saturating_mul(p.window[1]);
             return result(graph, node, 0).saturating_mul(taps);
@@ -91,11 +97,12 @@ pub fn flops(graph: &Graph, node: &Node) -> u64 {
         }
         Op::Softmax | Op::CrossEntropy | Op::BinaryCrossEntropy => 5,
         Op::SoftmaxBackward | Op::CrossEntropyBackward | Op::BinaryCrossEntropyBackward => 3,
+        Op::MeanSquare | Op::MeanSquareBackward => 3,
         Op::Attention(_) => 0,
         Op::LstmCell | Op::LstmCellBackwardData => {
             let gates = node.outputs.get(if node.op == Op::LstmCell { 2 } else { 3 });
             let elements = gates.map_or(0, |v| graph.value(*v).shape.elements());
-            return (2 * macs(graph, node)).saturating_add(8 * elements);
+            return macs(graph, node).saturating_mul(2).saturating_add(elements.saturating_mul(8));
         }
         Op::Embedding { bag: true } | Op::EmbeddingBackward { .. } => {
             return touched_rows(graph, node).saturating_mul(row(graph, node));

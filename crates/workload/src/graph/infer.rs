@@ -25,6 +25,7 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
         | Op::Mul
         | Op::CrossEntropy
         | Op::BinaryCrossEntropy
+        | Op::MeanSquare
         | Op::Embedding { .. } => 2,
         Op::BatchNorm { .. } => 5,
         Op::LayerNorm { .. } | Op::Attention(_) => 3,
@@ -36,7 +37,11 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
     let one = |shape: Shape| Ok(vec![(shape, dtype)]);
     match op {
         Op::Conv(conv) => {
-            bias(operands, 2, if conv.transposed { second.dim(1) * conv.groups } else { second.dim(0) })?;
+            bias(
+                operands,
+                2,
+                if conv.transposed { second.dim(1).saturating_mul(conv.groups) } else { second.dim(0) },
+            )?;
             one(convolved(conv, x, second)?)
         }
         Op::Linear => {
@@ -118,9 +123,9 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
             }
             Ok(vec![(Shape::from([]), DType::F32), (x, dtype)])
         }
-        Op::BinaryCrossEntropy => {
+        Op::BinaryCrossEntropy | Op::MeanSquare => {
             if second.elements() != x.elements() {
-                return Err(format!("targets {second} do not fit the logits {x}"));
+                return Err(format!("targets {second} do not fit {x}"));
             }
             Ok(vec![(Shape::from([]), DType::F32)])
         }

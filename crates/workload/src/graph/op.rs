@@ -86,13 +86,22 @@ pub enum Activation {
     Gelu,
     /// x · Φ(x) with the tanh approximation, as GPT-2 has it.
     GeluTanh,
+    /// x to a constant power: a square root (½), a reciprocal (−1).
+    Power {
+        /// The exponent.
+        exponent: f32,
+    },
+    /// The error function.
+    Erf,
+    /// The exponential function.
+    Exp,
 }
 
 impl Activation {
     /// Whether the gradient is computed from the result rather than from the operand, so that the result may
     /// overwrite the operand.
     pub fn keeps_result(self) -> bool {
-        !matches!(self, Activation::Gelu | Activation::GeluTanh)
+        !matches!(self, Activation::Gelu | Activation::GeluTanh | Activation::Power { .. } | Activation::Erf)
     }
 
     /// Its name in files.
@@ -105,6 +114,9 @@ impl Activation {
             Activation::Tanh => "tanh",
             Activation::Gelu => "gelu",
             Activation::GeluTanh => "gelu-tanh",
+            Activation::Power { .. } => "power",
+            Activation::Erf => "erf",
+            Activation::Exp => "exp",
         }
     }
 }
@@ -303,6 +315,10 @@ pub enum Op {
     BinaryCrossEntropy,
     /// logits, targets → dlogits, for a gradient of the loss of 1.
     BinaryCrossEntropyBackward,
+    /// x, targets → loss: the mean of (x − target)².
+    MeanSquare,
+    /// x, targets → dx, for a gradient of the loss of 1.
+    MeanSquareBackward,
     /// q, k, v `[batch, positions, width]` → y, probabilities `[batch, heads, positions, positions]` (before the
     /// dropout): softmax(q · kᵀ / √(width / heads)) · v for each head.
     Attention(Attention),
@@ -406,6 +422,8 @@ impl Op {
             Op::CrossEntropyBackward => "cross-entropy.backward",
             Op::BinaryCrossEntropy => "binary-cross-entropy",
             Op::BinaryCrossEntropyBackward => "binary-cross-entropy.backward",
+            Op::MeanSquare => "mean-square",
+            Op::MeanSquareBackward => "mean-square.backward",
             Op::Attention(_) => "attention",
             Op::AttentionBackward(_) => "attention.backward",
             Op::Embedding { .. } => "embedding",
@@ -446,7 +464,7 @@ impl Op {
             Op::BatchNormBackward | Op::LayerNormBackward => &[(4, 0)],
             Op::CrossEntropy => &[(0, 1)],
             Op::CrossEntropyBackward => &[(0, 0)],
-            Op::BinaryCrossEntropyBackward => &[(0, 0)],
+            Op::BinaryCrossEntropyBackward | Op::MeanSquareBackward => &[(0, 0)],
             _ => &[],
         }
     }

@@ -1,0 +1,3 @@
+//! Files that other programs wrote, as training programs.
+
+pub mod onnx;
