@@ -176,7 +176,8 @@ fn bounds_hold_and_plans_are_as_good_as_they_say() {
         let slack = 1e-6 * least;
         assert!(solution.bound <= least + slack, "bound {} above {least}", solution.bound);
         assert!(solution.cost >= least - slack, "plan {} below {least}", solution.cost);
-        assert!(solution.cost <= least / (1.0 - solution.gap()) + slack);
+        let allowed = least / (1.0 - solution.gap());
+        assert!(solution.cost <= allowed + slack, "{} {} {least}", solution.cost, solution.bound);
         let plan = Plan::new(&trace, &machine, &problem, &solution);
         verify(&plan, &trace, &machine).unwrap_or_else(|flaw| panic!("{flaw}"));
         assert!(Bytes(plan.fast_bytes) == machine.tiers[0].capacity);
