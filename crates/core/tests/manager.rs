@@ -54,7 +54,7 @@ impl Fuzz {
                 self.manager.settle();
                 Ok(())
             }
-            _ => self.object().map_or(Ok(()), |o| self.manager.wait_for(o)),
+            _ => self.object().map_or(Ok(()), |o| self.manager.wait_for(Step(0), o)),
         };
         match result {
             Err(Error::Copy { .. }) => assert!(self.faults, "{result:?}"),

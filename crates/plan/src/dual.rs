@@ -8,7 +8,7 @@
 //! by Polyak's rule.
 
 use crate::paths::{Path, Prices, Scratch, States, cheapest, stretches};
-use crate::problem::{Call, Item, Problem};
+use crate::problem::{Call, Item, Problem, Visit};
 
 /// Prices, the bound that they prove, and what everybody chose at them.
 #[derive(Clone, Debug)]
@@ -42,6 +42,9 @@ struct Quote<'a> {
 impl Prices for Quote<'_> {
     fn using(&self, visit: usize, tier: usize) -> f64 {
         let visit = &self.item.visits[visit];
+        if let Some(alone) = self.problem.other(visit, tier) {
+            return alone;
+        }
         match tier {
             0 => 0.0,
             tier => {
@@ -173,7 +176,7 @@ impl Dual {
         for (item, path) in problem.items.iter().zip(&self.paths) {
             for (visit, state) in item.visits.iter().zip(&path.uses) {
                 let tier = states.tier(*state);
-                if tier > 0 {
+                if tier > 0 && is_listed(problem, visit) {
                     let at = usize::from(visit.operand) * (problem.tiers - 1) + tier - 1;
                     places[visit.step as usize][at] += 1.0;
                 }
@@ -220,6 +223,11 @@ impl Dual {
             self.prices.follow(&self.toward, &self.scale, step);
         }
     }
+}
+
+/// Whether a use is in its kernel's table.
+fn is_listed(problem: &Problem, visit: &Visit) -> bool {
+    usize::from(visit.operand) < problem.calls[visit.step as usize].items.len()
 }
 
 /// Rounds without a better bound after which the steps get shorter.

@@ -8,7 +8,7 @@ use tiercel_run::{KernelTime, Roofline};
 use tiercel_testbed::{for_seeds, machine, random_trace};
 use tiercel_workload::{Lifetimes, Trace};
 
-use crate::paths::{States, rest};
+use crate::paths::States;
 use crate::plan::Plan;
 use crate::problem::{Formulation, Problem};
 use crate::solve::{Effort, solve};
@@ -55,7 +55,7 @@ fn brute_force(problem: &Problem) -> f64 {
     for item in items {
         let choices: Vec<u8> = match item {
             i if i.persistent => (0..plain).collect(),
-            i if i.fed => (0..states.all.len() as u8).collect(),
+            i if i.fed => (0..plain).collect(),
             _ => vec![u8::MAX],
         };
         let extend = |b: &Vec<u8>| choices.iter().map(|c| [b.as_slice(), &[*c]].concat()).collect::<Vec<_>>();
@@ -142,23 +142,19 @@ fn change(
             }
         }
     }
-    let _ = rest;
 }
 
 fn tiny(seed: u64) -> (Trace, Machine, Formulation) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let three = seed % 10 == 0;
+    let three = seed.is_multiple_of(10);
     let formulation = if seed % 4 < 2 { Formulation::Static } else { Formulation::Synchronous };
     // Every joint state of all tensors is followed: there must be few of those.
     let layers = if formulation == Formulation::Static && !three { 2 } else { 1 };
     let trace = random_trace(&mut random, layers, 2000);
     let (_, peak) = Lifetimes::new(&trace).peak();
     let fast = (peak.0 as f64 * random.f64()).max(64.0) as u64;
-    let tiers = if seed % 5 == 0 {
-        vec![fast, peak.0 / 2 + 64, 4 * peak.0 + 640]
-    } else {
-        vec![fast, 4 * peak.0 + 640]
-    };
+    let tiers =
+        if three { vec![fast, peak.0 / 2 + 64, 4 * peak.0 + 640] } else { vec![fast, 4 * peak.0 + 640] };
     let machine = machine(&tiers, tiers.len());
     (trace, machine, formulation)
 }

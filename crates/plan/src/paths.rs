@@ -188,9 +188,10 @@ impl Scratch {
     fn walk(&mut self, states: &States, item: &Item, start: usize) {
         let (count, visits, bytes) = (states.all.len(), item.visits.len(), item.bytes as f64);
         self.at_rest.clear();
-        self.at_rest.extend(
-            (0..count).map(|s| if item.persistent && s != start { f64::INFINITY } else { self.resting[s] }),
-        );
+        // What is there at the start has no copy yet.
+        let barred = |s: usize| (item.persistent && s != start) || (item.fed && states.all[s].copy.is_some());
+        let resting = &self.resting;
+        self.at_rest.extend((0..count).map(|s| if barred(s) { f64::INFINITY } else { resting[s] }));
         self.at_use.resize(count, 0.0);
         let same = |from: usize, to: usize| if from == to { 0.0 } else { f64::INFINITY };
         for i in 0..visits {

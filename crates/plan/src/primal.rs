@@ -34,6 +34,9 @@ struct Quote<'a> {
 impl Prices for Quote<'_> {
     fn using(&self, visit: usize, tier: usize) -> f64 {
         let visit = &self.item.visits[visit];
+        if let Some(alone) = self.problem.other(visit, tier) {
+            return alone;
+        }
         let (step, scale) = (visit.step as usize, self.problem.tiers.pow(u32::from(visit.operand)));
         let placement = self.primal.placements[step];
         let here = self.problem.digit(placement, usize::from(visit.operand));
@@ -92,10 +95,16 @@ impl Primal {
     fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path) {
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, -1.0);
+        // What a table does not list counts with the moves: it depends on this tensor alone.
+        let mut apart = moving(states, item, &path);
         for (visit, state) in item.visits.iter().zip(&path.uses) {
-            self.set(problem, visit.step as usize, usize::from(visit.operand), states.tier(*state));
+            let tier = states.tier(*state);
+            match problem.other(visit, tier) {
+                Some(alone) => apart += alone,
+                None => self.set(problem, visit.step as usize, usize::from(visit.operand), tier),
+            }
         }
-        self.moving[at] = moving(states, item, &path);
+        self.moving[at] = apart;
         self.paths[at] = Some(path);
     }
 

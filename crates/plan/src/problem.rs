@@ -23,8 +23,8 @@ pub enum Formulation {
 pub(crate) struct Visit {
     /// The kernel.
     pub(crate) step: u32,
-    /// Which of the kernel's placed operands the tensor is.
-    pub(crate) operand: u8,
+    /// Which of the kernel's placed operands the tensor is; those behind the table's are the kernel's others.
+    pub(crate) operand: u16,
     /// Whether the kernel changes it, so that other copies become stale.
     pub(crate) writes: bool,
 }
@@ -49,6 +49,8 @@ pub(crate) struct Call {
     pub(crate) items: Vec<u32>,
     /// Nanoseconds by placement: the tier of operand `i` counts `tiers^i`. Placements that do not fit are infinite.
     pub(crate) times: Vec<f64>,
+    /// Of a kernel with more operands than a table can list, the smallest: what each adds on each tier, alone.
+    pub(crate) others: Vec<Vec<f64>>,
 }
 
 impl Call {
@@ -187,17 +189,16 @@ impl Problem {
             most -= 1;
         }
         let (listed, rest) = operands.split_at(most);
-        let mut table = Vec::with_capacity(self.tiers.pow(most as u32));
         let mut tiers = vec![TierId(0); slots.len()];
-        for placement in 0..self.tiers.pow(most as u32) {
-            let tier_of = |item: u32| match listed.iter().position(|listed| *listed == item) {
-                Some(operand) => self.digit(placement, operand),
-                None => 0,
-            };
+        let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
             }
             let computable = tiers.iter().all(|tier| machine.tier(*tier).computable);
+            if computable { times.time(machine, kernel, &tiers).0 as f64 } else { f64::INFINITY }
+        };
+        let mut table = Vec::with_capacity(self.tiers.pow(most as u32));
+        for placement in 0..self.tiers.pow(most as u32) {
             let fits = (0..self.tiers).all(|tier| {
                 let bytes = |(operand, item): (usize, &u32)| {
                     let here = self.digit(placement, operand) == tier;
@@ -206,19 +207,30 @@ impl Problem {
                 let taken: f64 = listed.iter().enumerate().map(bytes).sum();
                 self.room[tier].as_ref().is_none_or(|room| taken <= room[step])
             });
-            table.push(if computable && fits {
-                times.time(machine, kernel, &tiers).0 as f64
-            } else {
-                f64::INFINITY
-            });
+            let tier_of = |item: u32| match listed.iter().position(|listed| *listed == item) {
+                Some(operand) => self.digit(placement, operand),
+                None => 0,
+            };
+            table.push(if fits { time(&tier_of) } else { f64::INFINITY });
         }
+        let fastest = time(&|_| 0);
+        let mut alone =
+            |other: u32, tier: usize| time(&|item| if item == other { tier } else { 0 }) - fastest;
+        let others = rest.iter().map(|item| (0..self.tiers).map(|tier| alone(*item, tier)).collect());
+        let others: Vec<Vec<f64>> = others.collect();
         let writes = |item: u32| kernel.writes.iter().any(|u: &Use| index[u.tensor.0 as usize] == item);
-        for (operand, item) in listed.iter().enumerate() {
-            let visit = Visit { step: step as u32, operand: operand as u8, writes: writes(*item) };
+        for (operand, item) in operands.iter().enumerate() {
+            let visit = Visit { step: step as u32, operand: operand as u16, writes: writes(*item) };
             self.items[*item as usize].visits.push(visit);
         }
-        debug_assert!(rest.len() <= operands.len());
-        self.calls.push(Call { items: listed.to_vec(), times: table });
+        self.calls.push(Call { items: listed.to_vec(), times: table, others });
+    }
+
+    /// What a use costs that the kernel's table does not list, with its tensor on a tier.
+    pub(crate) fn other(&self, visit: &Visit, tier: usize) -> Option<f64> {
+        let call = &self.calls[visit.step as usize];
+        let other = usize::from(visit.operand).checked_sub(call.items.len())?;
+        Some(call.others[other][tier])
     }
 
     /// The tier of an operand in a placement.

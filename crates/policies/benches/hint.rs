@@ -72,7 +72,7 @@ fn pressure(c: &mut Criterion) {
             b.iter(|| {
                 at = (at + 1) % objects.len();
                 policy.hint(&mut manager, objects[at], Hint::WillRead)?;
-                manager.wait_for(objects[at])
+                manager.wait_for(Step(0), objects[at])
             });
         });
     }

@@ -2,6 +2,7 @@
 
 pub mod cachedarrays;
 pub mod fixed;
+pub mod follow;
 pub mod garbage;
 pub mod gather;
 pub mod memory_mode;
@@ -10,6 +11,7 @@ pub mod recency;
 
 pub use cachedarrays::{CachedArrays, Mode};
 pub use fixed::{Birthplace, Fixed};
+pub use follow::Follow;
 pub use memory_mode::MemoryMode;
 pub use recency::Recency;
 

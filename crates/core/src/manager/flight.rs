@@ -13,11 +13,11 @@
 
 use crate::backend::{Backend, CopyError, CopyOrder, Place, Ticket};
 use crate::error::Error;
-use crate::event::{Event, Outcome};
+use crate::event::{Cause, Event, Outcome};
 use crate::object::ObjectId;
 use crate::region::RegionId;
 use crate::slab::key;
-use crate::units::Bytes;
+use crate::units::{Bytes, Step};
 
 use super::{Manager, unknown};
 
@@ -146,10 +146,11 @@ impl<B: Backend + ?Sized> Manager<B> {
         self.primary(object).is_some_and(|region| self.region(region).fill.is_some())
     }
 
-    /// Waits until the object's bytes are in its primary, for policies that move synchronously.
-    pub fn wait_for(&mut self, object: ObjectId) -> Result<(), Error> {
+    /// Waits until the object's bytes are in its primary, for policies that move synchronously; the time counts as a
+    /// stall of the kernel at `step`.
+    pub fn wait_for(&mut self, step: Step, object: ObjectId) -> Result<(), Error> {
         let fill = self.primary(object).and_then(|region| self.region(region).fill);
-        fill.map_or(Ok(()), |flight| self.finish(flight))
+        fill.map_or(Ok(()), |flight| self.stall(step, object, flight, Cause::Arrival))
     }
 
     /// Settles when many copies fly, so that programs without kernels do not keep them forever.
@@ -189,7 +190,9 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// that those copies fill will be stale then, so what has not moved yet need not.
     pub(super) fn finish_departures(&mut self, object: ObjectId) -> Result<(), Error> {
         // What arrives may have come from here: it must not be called off with what departs.
-        self.wait_for(object)?;
+        if let Some(arrival) = self.primary(object).and_then(|region| self.region(region).fill) {
+            self.finish(arrival)?;
+        }
         let Some(primary) = self.primary(object) else { return Ok(()) };
         for id in self.departures(primary) {
             self.call_off(id);

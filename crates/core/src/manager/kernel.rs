@@ -110,7 +110,13 @@ impl<B: Backend + ?Sized> Manager<B> {
     }
 
     /// Waits for one copy, and charges the time to the kernel and the object.
-    fn stall(&mut self, step: Step, object: ObjectId, flight: FlightId, cause: Cause) -> Result<(), Error> {
+    pub(super) fn stall(
+        &mut self,
+        step: Step,
+        object: ObjectId,
+        flight: FlightId,
+        cause: Cause,
+    ) -> Result<(), Error> {
         let Some(ticket) = self.ticket(flight) else { return Ok(()) };
         let before = self.now();
         let result = self.finish(flight);

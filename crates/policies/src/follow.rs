@@ -1,0 +1,206 @@
+//! Plays a plan: every tensor is born where the plan says and moves when the plan says.
+//!
+//! Objects are known by their names, which are the tensors' names in the trace that the plan is for. What the plan could
+//! not foresee (memory in pieces where it counted bytes, another trace) never makes a result wrong: an object that does
+//! not fit where it should goes to the next slower tier that has room, what a kernel needs elsewhere is fetched, and
+//! [`Follow::deviations`] counts how often.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use tiercel_core::{Error, Hint, Machine, Manager, ObjectId, Operand, Policy, Step, TierId};
+use tiercel_plan::{Action, Flaw, Plan, verify};
+use tiercel_workload::Trace;
+use tiercel_workload::trace::Role;
+
+use crate::gather::gather;
+use crate::recency::Recency;
+
+/// One move of the plan, ready to be made.
+#[derive(Clone, Debug)]
+struct Order {
+    tensor: String,
+    action: Action,
+    to: TierId,
+    waits: bool,
+}
+
+/// Plays a plan.
+#[derive(Clone, Debug)]
+pub struct Follow {
+    births: HashMap<String, TierId>,
+    /// Tensors that are there before the first kernel.
+    given: std::collections::HashSet<String>,
+    /// For each boundary, what leaves for slower tiers, and what comes to faster ones.
+    leaving: Vec<Vec<Order>>,
+    coming: Vec<Vec<Order>>,
+    objects: HashMap<String, ObjectId>,
+    /// The boundary that is next, and how many boundaries' leavers have left.
+    boundary: usize,
+    left: usize,
+    deviations: u64,
+    recency: RefCell<Recency>,
+}
+
+impl Follow {
+    /// A policy that plays a plan, if the plan can be played.
+    pub fn new(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Follow, Flaw> {
+        verify(plan, trace, machine)?;
+        let tier = |name: &str| machine.tier_named(name).expect("the plan has been verified");
+        let mut leaving = vec![Vec::new(); trace.kernels.len() + 1];
+        let mut coming = leaving.clone();
+        for m in &plan.moves {
+            let (from, to) = (tier(&m.from), tier(&m.to));
+            let order = Order { tensor: m.tensor.clone(), action: m.action, to, waits: m.start == m.done };
+            let side = if to > from { &mut leaving } else { &mut coming };
+            side[m.start as usize].push(order);
+        }
+        let given = trace.tensors.iter().filter(|t| t.persistent || t.role == Role::Input);
+        Ok(Follow {
+            births: plan.births.iter().map(|b| (b.tensor.clone(), tier(&b.tier))).collect(),
+            given: given.map(|t| t.name.clone()).collect(),
+            leaving,
+            coming,
+            objects: HashMap::new(),
+            boundary: 0,
+            left: 0,
+            deviations: 0,
+            recency: RefCell::default(),
+        })
+    }
+
+    /// How often something could not be done as planned.
+    pub fn deviations(&self) -> u64 {
+        self.deviations
+    }
+
+    /// Sends away what leaves at this boundary, once.
+    fn leave(&mut self, m: &mut Manager) -> Result<(), Error> {
+        if self.left <= self.boundary && self.boundary < self.leaving.len() {
+            self.left = self.boundary + 1;
+            let orders = std::mem::take(&mut self.leaving[self.boundary]);
+            let result = orders.iter().try_for_each(|order| self.make(m, order));
+            self.leaving[self.boundary] = orders;
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Brings what comes at this boundary.
+    fn come(&mut self, m: &mut Manager) -> Result<(), Error> {
+        let orders = std::mem::take(&mut self.coming[self.boundary]);
+        let result = orders.iter().try_for_each(|order| self.make(m, order));
+        self.coming[self.boundary] = orders;
+        result
+    }
+
+    /// Makes one move.
+    fn make(&mut self, m: &mut Manager, order: &Order) -> Result<(), Error> {
+        let object = self.objects.get(&order.tensor).copied().filter(|object| m.contains(*object));
+        let Some((object, x)) = object.and_then(|object| m.primary(object).map(|x| (object, x))) else {
+            self.deviations += 1;
+            return Ok(());
+        };
+        if order.action == Action::Forget {
+            if let Some(copy) = m.region_on(object, order.to).filter(|copy| *copy != x) {
+                m.free(copy)?;
+            }
+            return Ok(());
+        }
+        if m.tier(x) == order.to {
+            self.deviations += 1;
+            return Ok(());
+        }
+        let y = match m.linked(x, order.to) {
+            Some(y) => y,
+            None => match m.allocate(order.to, m.size_of(x)) {
+                Ok(y) => y,
+                Err(_) => {
+                    self.deviations += 1;
+                    return Ok(());
+                }
+            },
+        };
+        if m.is_written(object) && !m.is_current(y) {
+            m.copy(x, y)?;
+        }
+        m.set_primary(object, y)?;
+        if order.action != Action::Fetch {
+            m.free(x)?;
+        }
+        if order.waits { m.wait_for(Step(self.boundary as u32), object) } else { Ok(()) }
+    }
+}
+
+impl Policy for Follow {
+    fn name(&self) -> &str {
+        "follow"
+    }
+
+    fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {
+        let name = m.what(object);
+        if !self.given.contains(&name) {
+            self.leave(m)?;
+        }
+        let (planned, size) = (self.births.get(&name).copied().unwrap_or(TierId(0)), m.size(object)?);
+        self.objects.insert(name, object);
+        let tiers: Vec<TierId> = m.machine().tier_ids().collect();
+        // As planned; else slower, the nearest first; else faster.
+        let (faster, slower) = tiers.split_at(planned.index());
+        for &tier in slower.iter().chain(faster.iter().rev()) {
+            if let Ok(region) = m.allocate(tier, size) {
+                self.deviations += u64::from(tier != planned);
+                return m.set_primary(object, region);
+            }
+        }
+        Err(m.no_room(object, planned))
+    }
+
+    fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {
+        if hint == Hint::Retire && m.contains(object) {
+            self.recency.get_mut().remove(object);
+            m.retire(object)?;
+        }
+        Ok(())
+    }
+
+    fn before(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
+        if step != Step::LOAD && (step.0 as usize) < self.leaving.len() {
+            self.boundary = step.0 as usize;
+            self.leave(m)?;
+            self.come(m)?;
+        }
+        for operand in operands {
+            if let Some(home) = m.home(operand.object) {
+                self.recency.get_mut().touch(operand.object, home);
+            }
+        }
+        gather(m, &self.recency, step, operands)
+    }
+
+    fn after(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
+        if step == Step::LOAD {
+            // What was fetched to be filled goes to where it should be.
+            for operand in operands {
+                let planned = self.births.get(&m.what(operand.object)).copied().unwrap_or(TierId(0));
+                let order =
+                    Order { tensor: m.what(operand.object), action: Action::Move, to: planned, waits: false };
+                if m.home(operand.object).is_some_and(|home| home != planned) {
+                    self.make(m, &order)?;
+                }
+            }
+            return Ok(());
+        }
+        self.boundary = step.0 as usize + 1;
+        self.leave(m)?;
+        if self.boundary + 1 == self.leaving.len() {
+            self.come(m)?;
+        }
+        Ok(())
+    }
+
+    fn iteration_ended(&mut self, _: &mut Manager) -> Result<(), Error> {
+        (self.boundary, self.left) = (0, 0);
+        Ok(())
+    }
+}
