@@ -4,6 +4,7 @@ use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, 
 use tiercel_workload::Tensor;
 
 use crate::host::Host;
+use crate::profile::Profile;
 use crate::world::{Work, World};
 
 /// The bytes of one operand.
@@ -15,10 +16,37 @@ pub enum View<'a> {
     Write(&'a mut [u8]),
 }
 
+/// What changes from one iteration to the next beside the contents of tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn {
+    /// Iterations before this one, since the weights were new; what is random, and what corrects for the first
+    /// iterations, follows from it.
+    pub iteration: u64,
+    /// What the learning rate of every update is multiplied by.
+    pub rate: f32,
+}
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn { iteration: 0, rate: 1.0 }
+    }
+}
+
 /// Arithmetic on memory that the manager owns.
 pub trait Kernels {
+    /// Says which iteration comes next.
+    fn turn(&mut self, turn: Turn) {
+        let _ = turn;
+    }
+
     /// Gives a tensor that no kernel makes its first contents.
     fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String>;
+
+    /// Takes the contents of a tensor that outlives iterations, between two of them.
+    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        let _ = (tensor, bytes);
+        Ok(())
+    }
 
     /// Runs a kernel on its operands, in the order of `work.operands`.
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
@@ -28,12 +56,18 @@ pub trait Kernels {
 pub struct Stage<K> {
     host: Host,
     kernels: K,
+    profile: Option<Profile>,
 }
 
 impl<K: Kernels> Stage<K> {
     /// A world of these memories and these kernels.
     pub fn new(host: Host, kernels: K) -> Stage<K> {
-        Stage { host, kernels }
+        Stage { host, kernels, profile: None }
+    }
+
+    /// The times of kernels by placement: recorded while there is a profile here.
+    pub fn times(&mut self) -> &mut Option<Profile> {
+        &mut self.profile
     }
 
     /// The memories.
@@ -44,6 +78,11 @@ impl<K: Kernels> Stage<K> {
     /// The kernels.
     pub fn kernels(&self) -> &K {
         &self.kernels
+    }
+
+    /// The kernels, to tell them something.
+    pub fn kernels_mut(&mut self) -> &mut K {
+        &mut self.kernels
     }
 }
 
@@ -108,6 +147,14 @@ impl<K: Kernels> World for Stage<K> {
         self.kernels.load(tensor, unsafe { slice.as_mut() })
     }
 
+    fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
+        let slice = self.host.slice(place, tensor.bytes);
+        let slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
+        // SAFETY: the executor has begun a kernel that reads this object: the manager has waited for the copy that
+        // fills the region, and nothing writes to it until the kernel ends.
+        self.kernels.save(tensor, unsafe { slice.as_ref() })
+    }
+
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         let started = self.host.now();
         // SAFETY: the executor calls this between `begin` and `end` of just this kernel.
@@ -115,6 +162,9 @@ impl<K: Kernels> World for Stage<K> {
         self.kernels.run(work, &mut views)?;
         drop(views);
         self.host.charge(work.traffic, started);
+        if let Some(profile) = &mut self.profile {
+            profile.add(work, self.host.now() - started);
+        }
         Ok(())
     }
 

@@ -33,6 +33,7 @@
 pub mod autodiff;
 pub mod check;
 pub mod graph;
+pub mod inference;
 pub mod intervals;
 pub mod lifetimes;
 pub mod nets;

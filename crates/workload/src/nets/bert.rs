@@ -5,7 +5,7 @@
 //! logits. 15 % of the positions are masked.
 
 use super::{Net, Options};
-use crate::graph::{Activation, Builder, Op, Optimizer, ValueId};
+use crate::graph::{Activation, Builder, DType, Init, Op, Optimizer, ValueId};
 
 pub(super) const BERT_LARGE: Net = Net {
     name: "bert-large",
@@ -24,7 +24,7 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
     let x = b.embedding(words, WORDS, width);
     let table = b.weights()[..].first().copied();
     b.layer("embedding.positions");
-    let positions = b.ids("positions", [length], length);
+    let positions = b.outside("positions", [length].into(), DType::I32, Init::Ascending);
     let p = b.embedding(positions, length.max(512), width);
     let x = b.add(x, p);
     b.layer("embedding.segments");

@@ -1,10 +1,10 @@
 //! GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), of any depth and width.
 //!
 //! The defaults are the small model; depth 36 and width 1280 make the large one, 48 and 1600 the largest. A head is
-//! 64 features wide. The word table serves as the last layer's weight too.
+//! 64 features wide. The number of words is a choice too: 256 for text by the byte. The word table serves as the last layer's weight too.
 
 use super::{Net, Options};
-use crate::graph::{Activation, Builder, Op, Optimizer, ValueId};
+use crate::graph::{Activation, Builder, DType, Init, Op, Optimizer, ValueId};
 
 pub(super) const GPT2: Net = Net {
     name: "gpt2",
@@ -18,12 +18,13 @@ const WORDS: u64 = 50_257;
 fn write(b: &mut Builder, options: &Options, batch: u64) {
     let length = options.sequence.unwrap_or(1024);
     let width = options.width.unwrap_or(768);
-    let words = b.ids("words", [batch, length], WORDS);
+    let count = options.words.unwrap_or(WORDS);
+    let words = b.ids("words", [batch, length], count);
     b.layer("words");
-    let x = b.embedding(words, WORDS, width);
+    let x = b.embedding(words, count, width);
     let table = b.weights().first().copied();
     b.layer("positions");
-    let positions = b.ids("position-ids", [length], length);
+    let positions = b.outside("position-ids", [length].into(), DType::I32, Init::Ascending);
     let p = b.embedding(positions, length.max(1024), width);
     let x = b.add(x, p);
     let mut x = b.dropout(x, 0.1);

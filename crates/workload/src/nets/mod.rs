@@ -4,6 +4,7 @@ use crate::graph::{Builder, ConvLayer, DType, GraphError, Optimizer, ValueId};
 use crate::schedule::{self, Program};
 
 mod bert;
+mod cnn;
 mod dcgan;
 mod densenet;
 mod dlrm;
@@ -29,6 +30,8 @@ pub struct Options {
     pub depth: Option<u64>,
     /// Features of a layer, where the network has that choice.
     pub width: Option<u64>,
+    /// Different words of a language model, where the network has that choice: 256 for text by the byte.
+    pub words: Option<u64>,
     /// The number format of weights and activations.
     pub dtype: DType,
     /// How weights change.
@@ -64,6 +67,7 @@ impl Net {
             ("sequence", options.sequence, 1 << 20),
             ("depth", options.depth, 1 << 20),
             ("width", options.width, 1 << 20),
+            ("words", options.words, 1 << 24),
         ];
         for (name, value, limit) in limits {
             if let Some(value) = value.filter(|v| !(1..=limit).contains(v)) {
@@ -116,7 +120,7 @@ fn edits(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-static NETS: [Net; 22] = [
+static NETS: [Net; 23] = [
     vgg::VGG16,
     vgg::VGG19,
     vgg::VGG116,
@@ -135,6 +139,7 @@ static NETS: [Net; 22] = [
     gpt2::GPT2,
     dlrm::DLRM,
     mlp::MLP,
+    cnn::CNN,
     vgg::VGG416_AUTOTM,
     resnet::RESNET200_AUTOTM,
     densenet::DENSENET264_AUTOTM,

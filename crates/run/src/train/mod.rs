@@ -1,0 +1,32 @@
+//! Training on memory that the manager owns: contents, data, learning rates, evaluation, checkpoints.
+//!
+//! ```text
+//! program ──► Task ──► Trainer ──► executor ──► stage ──► learner ──► kernels
+//!                                                            ▲
+//!                                                 data, checkpoint, initial values
+//! ```
+//!
+//! The executor plays the trace as ever; what training adds sits in the learner, between the stage and the kernels. So
+//! nothing here knows where a tensor lies, and results are the same under every policy: they follow from the network,
+//! the data, the seed and the settings.
+
+pub mod checkpoint;
+pub mod data;
+pub mod digest;
+mod error;
+mod finite;
+pub mod initial;
+mod learner;
+mod norm;
+pub mod random;
+mod rate;
+pub mod safetensors;
+mod task;
+mod trainer;
+
+pub use checkpoint::{CheckpointError, Progress};
+pub use data::{Data, DataError, Images, Split, Synthetic, Text};
+pub use error::TrainError;
+pub use rate::{Schedule, ScheduleError};
+pub use task::{Task, working_set};
+pub use trainer::{Lesson, Score, Settings, Trainer};

@@ -1,0 +1,86 @@
+//! A network as something to train: its training iteration, the pass that judges it, and what its inputs hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tiercel_core::{Bytes, Machine, Step};
+use tiercel_workload::graph::{Op, Optimizer, ValueId};
+use tiercel_workload::inference::inference;
+use tiercel_workload::trace::Role;
+use tiercel_workload::{Kernel, Program, Trace, schedule};
+
+use super::data::{self, Data, Input, Part};
+
+/// What to train.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// One iteration of training.
+    pub training: Arc<Program>,
+    /// The forward pass that judges the network; `None` where it has no labels to be judged by.
+    pub evaluation: Option<Arc<Program>>,
+    /// Samples in a batch.
+    pub batch: u64,
+}
+
+impl Task {
+    /// Training of this program with batches of so many samples.
+    pub fn new(program: Program, batch: u64) -> Task {
+        let judged = program.graph.nodes.iter().any(|node| node.op == Op::CrossEntropy);
+        let evaluation =
+            judged.then(|| Arc::new(Program::new(inference(&program.graph), schedule::Options::default())));
+        Task { training: Arc::new(program), evaluation, batch }
+    }
+
+    /// The inputs that are fed anew for every iteration.
+    pub fn inputs(&self) -> Vec<Input<'_>> {
+        let graph = &self.training.graph;
+        let fed = |v: &ValueId| {
+            let value = graph.value(*v);
+            value.role == Role::Input && !value.persistent && value.view_of.is_none()
+        };
+        let ids = (0..graph.values.len() as u32).map(ValueId).filter(fed);
+        ids.map(|id| Input { value: graph.value(id), part: data::part(graph, id), batch: self.batch })
+            .collect()
+    }
+
+    /// Whether this data can feed the network.
+    pub fn check(&self, data: &dyn Data) -> Result<(), String> {
+        data.check(&self.inputs())
+    }
+
+    /// What the inputs hold, by name.
+    pub(crate) fn parts(&self) -> HashMap<String, Part> {
+        self.inputs().into_iter().map(|input| (input.value.name.clone(), input.part)).collect()
+    }
+
+    /// Whether time steps are the outermost axis of words, as in an unrolled recurrent network.
+    pub(crate) fn time_first(&self) -> bool {
+        self.training.graph.nodes.iter().any(|node| node.op == Op::LstmCell)
+    }
+
+    /// The learning rate of the first update, before any schedule.
+    pub fn rate(&self) -> Option<f32> {
+        self.training.graph.nodes.iter().find_map(|node| match node.op {
+            Op::Update(optimizer) | Op::UpdateRows { optimizer, .. } => Some(match optimizer {
+                Optimizer::Sgd { rate, .. } | Optimizer::AdamW { rate, .. } => rate,
+            }),
+            _ => None,
+        })
+    }
+}
+
+/// The kernel of a trace that works on the most memory at once, and how much that is on a machine like this.
+///
+/// Where kernels can work on the fastest tier alone, that tier must be at least so large.
+pub fn working_set(trace: &Trace, machine: &Machine) -> (Step, Bytes) {
+    let grain = machine.grain();
+    let padded = |bytes: Bytes| bytes.round_up(grain).unwrap_or(bytes);
+    let size = |kernel: &Kernel| {
+        let mut tensors: Vec<_> = kernel.reads.iter().chain(&kernel.writes).map(|u| u.tensor).collect();
+        tensors.sort_unstable();
+        tensors.dedup();
+        tensors.into_iter().map(|t| padded(trace.tensor(t).bytes)).sum::<Bytes>()
+    };
+    let sizes = trace.kernels.iter().enumerate().map(|(at, kernel)| (Step(at as u32), size(kernel)));
+    sizes.max_by_key(|(_, bytes)| *bytes).unwrap_or_default()
+}
