@@ -2,6 +2,7 @@
 
 pub mod executor;
 pub mod host;
+pub mod kernels;
 pub mod memory;
 pub mod sim;
 pub mod stage;
@@ -9,6 +10,7 @@ pub mod world;
 
 pub use executor::{Executor, Iteration};
 pub use host::{Host, HostError};
+pub use kernels::Library;
 pub use memory::{Array, Memory};
 pub use sim::Sim;
 pub use stage::{Kernels, Stage, View};
