@@ -2,6 +2,7 @@
 
 pub mod executor;
 pub mod host;
+pub mod kernels;
 pub mod memory;
 pub mod profile;
 pub mod sim;
@@ -11,6 +12,7 @@ pub mod world;
 
 pub use executor::{Executor, Iteration};
 pub use host::{Host, HostError};
+pub use kernels::Library;
 pub use memory::{Array, Memory};
 pub use profile::{Profile, Profiled};
 pub use sim::Sim;
