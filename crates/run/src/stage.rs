@@ -19,6 +19,8 @@ pub enum View<'a> {
 /// What changes from one iteration to the next beside the contents of tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
+    /// What first contents and whatever kernels do by chance follow from.
+    pub seed: u64,
     /// Iterations before this one, since the weights were new; what is random, and what corrects for the first
     /// iterations, follows from it.
     pub iteration: u64,
@@ -28,7 +30,7 @@ pub struct Turn {
 
 impl Default for Turn {
     fn default() -> Turn {
-        Turn { iteration: 0, rate: 1.0 }
+        Turn { seed: 0, iteration: 0, rate: 1.0 }
     }
 }
 

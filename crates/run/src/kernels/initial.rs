@@ -57,6 +57,7 @@ impl Starts {
             Init::Constant(c) => c,
             Init::Normal(deviation) => deviation * random::normal(key, at as u64),
             Init::Below(n) => (random::mix(key ^ at as u64) % n.max(1)) as f32,
+            Init::Ascending => at as f32,
             Init::Computed | Init::Copy(_) => 0.0,
         };
         let rounded = |at: usize| match start.through {
@@ -65,6 +66,7 @@ impl Starts {
         };
         let below = |at: usize| match start.init {
             Init::Below(n) => random::mix(key ^ at as u64) % n.max(1),
+            Init::Ascending => at as u64,
             _ => number(at) as u64,
         };
         let misfit = |e: bytemuck::PodCastError| format!("{name}: {e}");

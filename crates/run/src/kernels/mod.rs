@@ -26,7 +26,7 @@ use tiercel_workload::graph::{DType, Graph, Node, Op, Value};
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Program, Tensor};
 
-use crate::stage::{Kernels, View};
+use crate::stage::{Kernels, Turn, View};
 use crate::world::Work;
 use args::{Args, Call, Moment, Places};
 use initial::Starts;
@@ -145,7 +145,9 @@ fn entry(program: &Program, at: usize, threads: usize) -> Result<Entry, String> 
     let reads = kernel.reads.len();
     let find = |uses: &[tiercel_workload::Use], value| {
         let tensor = program.tensor(value);
-        uses.iter().position(|u| Some(u.tensor) == tensor).ok_or_else(|| format!("{} lacks a tensor", node.name))
+        uses.iter()
+            .position(|u| Some(u.tensor) == tensor)
+            .ok_or_else(|| format!("{} lacks a tensor", node.name))
     };
     let mut uses = Places::default();
     for input in &node.inputs {
@@ -170,6 +172,10 @@ fn entry(program: &Program, at: usize, threads: usize) -> Result<Entry, String> 
 }
 
 impl Kernels for Library {
+    fn turn(&mut self, turn: Turn) {
+        self.moment = Moment { seed: turn.seed, iteration: turn.iteration, rate: turn.rate };
+    }
+
     fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
         if let Some(source) = &mut self.source {
             let value = self.values.iter().find(|v| v.name == tensor.name);

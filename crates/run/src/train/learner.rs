@@ -14,13 +14,13 @@ use tiercel_workload::trace::{Phase, Role, Tensor};
 use tiercel_workload::{Program, TensorId};
 
 use super::checkpoint::Checkpoint;
-use super::data::{self, Data, Part, Request, Split};
+use super::data::{Data, Part, Request, Split};
 use super::digest::Digest;
 use super::finite::first_bad;
-use super::initial;
 use super::norm;
 use super::safetensors::Writer;
 use super::task::Task;
+use crate::kernels::{narrow, recycle};
 use crate::stage::{Kernels, Turn, View};
 use crate::world::Work;
 
@@ -79,6 +79,8 @@ struct Side<K> {
     program: Arc<Program>,
     kernels: K,
     watches: Vec<Vec<Watch>>,
+    /// Kept between kernels so that none of them allocates.
+    views: Vec<View<'static>>,
 }
 
 /// Kernels that learn: they are fed, and watched.
@@ -90,9 +92,9 @@ pub(crate) struct Learner<K> {
     time_first: bool,
     batch: u64,
     data: Box<dyn Data>,
-    pub mode: Mode,
-    pub seed: u64,
-    pub position: u64,
+    mode: Mode,
+    seed: u64,
+    position: u64,
     pub checkpoint: Option<Checkpoint>,
     pub sink: Sink,
     pub losses: Vec<f32>,
@@ -104,12 +106,16 @@ impl<K: Kernels> Learner<K> {
     pub fn new(
         task: &Task,
         data: Box<dyn Data>,
-        seed: u64,
         mut kernels: impl FnMut(&Program) -> Result<K, String>,
     ) -> Result<Learner<K>, String> {
         let mut side = |program: &Arc<Program>| {
             let watches = watches(program);
-            Ok::<_, String>(Side { program: program.clone(), kernels: kernels(program)?, watches })
+            Ok::<_, String>(Side {
+                program: program.clone(),
+                kernels: kernels(program)?,
+                watches,
+                views: Vec::new(),
+            })
         };
         let training = side(&task.training)?;
         let evaluation = task.evaluation.as_ref().map(side).transpose()?;
@@ -124,7 +130,7 @@ impl<K: Kernels> Learner<K> {
             batch: task.batch,
             data,
             mode: Mode::Training,
-            seed,
+            seed: 0,
             position: 0,
             checkpoint: None,
             sink: Sink::None,
@@ -147,6 +153,7 @@ impl<K: Kernels> Learner<K> {
     /// Prepares for a pass.
     pub fn begin(&mut self, mode: Mode, position: u64, turn: Turn) {
         self.mode = mode;
+        self.seed = turn.seed;
         self.position = position;
         self.losses.clear();
         self.fault = None;
@@ -171,20 +178,19 @@ impl<K: Kernels> Learner<K> {
 
 impl<K: Kernels> Kernels for Learner<K> {
     fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
-        let graph = &self.training.program.graph;
-        let id = self.values.get(&tensor.name).ok_or_else(|| format!("no value `{}`", tensor.name))?;
-        let value = graph.value(*id);
+        let (split, kernels) = match (self.mode, &mut self.evaluation) {
+            (Mode::Evaluation { .. }, Some(side)) => (Split::Test, &mut side.kernels),
+            _ => (Split::Train, &mut self.training.kernels),
+        };
         if tensor.persistent {
             let loaded = self.checkpoint.as_mut().map(|saved| saved.load(&tensor.name, bytes));
-            if !loaded.transpose().map_err(|error| error.to_string())?.unwrap_or(false) {
-                initial::fill(graph, value, self.seed, bytes);
-            }
-            return Ok(());
+            return match loaded.transpose().map_err(|error| error.to_string())? {
+                Some(true) => Ok(()),
+                _ => kernels.load(tensor, bytes),
+            };
         }
-        let split = match self.mode {
-            Mode::Evaluation { .. } => Split::Test,
-            _ => Split::Train,
-        };
+        let id = self.values.get(&tensor.name).ok_or_else(|| format!("no value `{}`", tensor.name))?;
+        let value = self.training.program.graph.value(*id);
         let request = Request {
             value,
             part: self.parts.get(&tensor.name).copied().unwrap_or(Part::Other),
@@ -195,7 +201,7 @@ impl<K: Kernels> Kernels for Learner<K> {
             seed: self.seed,
         };
         if !self.data.fill(&request, bytes)? {
-            data::synthetic(&request, bytes);
+            return kernels.load(tensor, bytes);
         }
         Ok(())
     }
@@ -232,7 +238,17 @@ impl<K: Kernels> Kernels for Learner<K> {
             (Some(_), Op::BatchNorm { epsilon, .. }) => {
                 norm::infer(&side.program, work.step, *epsilon, views)?
             }
-            _ => side.kernels.run(work, views)?,
+            _ => {
+                // Kernels may take the slices out of their views, and these are to be looked at afterwards.
+                let mut lent: Vec<View<'_>> = recycle(std::mem::take(&mut side.views));
+                lent.extend(views.iter_mut().map(|view| match view {
+                    View::Read(bytes) => View::Read(bytes),
+                    View::Write(bytes) => View::Write(bytes),
+                }));
+                let done = side.kernels.run(work, &mut lent);
+                side.views = recycle(lent);
+                done?;
+            }
         }
         if self.mode == Mode::Searching {
             self.fault = self.search(&self.training, work.step, views, false);
@@ -365,7 +381,7 @@ fn judge(
     // Several labels of a sample lie together, so the samples that count are the first rows.
     let rows = label.shape.elements() / batch.max(1) * counted;
     let number = |at: &[u8]| match *at {
-        [a, b] => f32::from_bits(u32::from(u16::from_le_bytes([a, b])) << 16),
+        [a, b] => narrow::widen(u16::from_le_bytes([a, b])),
         [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
         _ => f32::NAN,
     };

@@ -1,4 +1,4 @@
-//! Training on memory that the manager owns: contents, data, learning rates, evaluation, checkpoints.
+//! Training on memory that the manager owns: data, learning rates, evaluation, checkpoints.
 //!
 //! ```text
 //! program ──► Task ──► Trainer ──► executor ──► stage ──► learner ──► kernels
@@ -15,10 +15,8 @@ pub mod data;
 pub mod digest;
 mod error;
 mod finite;
-pub mod initial;
 mod learner;
 mod norm;
-pub mod random;
 mod rate;
 pub mod safetensors;
 mod task;

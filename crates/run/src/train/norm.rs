@@ -4,8 +4,8 @@ use tiercel_core::Step;
 use tiercel_workload::Program;
 use tiercel_workload::graph::DType;
 
-use super::initial::bf16;
 use super::learner::{bytes, operand};
+use crate::kernels::narrow::{round, widen};
 use crate::stage::View;
 
 /// y = (x − mean) · gamma / √(variance + epsilon) + beta, channel by channel.
@@ -43,8 +43,8 @@ pub(crate) fn infer(
         match dtype {
             DType::Bf16 => {
                 for (x, y) in source.as_chunks::<2>().0.iter().zip(target.as_chunks_mut::<2>().0) {
-                    let x = f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16);
-                    *y = bf16(x * factor + shift).to_le_bytes();
+                    let x = widen(u16::from_le_bytes(*x));
+                    *y = round(x * factor + shift).to_le_bytes();
                 }
             }
             _ => {
@@ -60,10 +60,7 @@ pub(crate) fn infer(
 /// The elements of a small tensor.
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     match dtype {
-        DType::Bf16 => {
-            let widen = |two: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
-            bytes.as_chunks::<2>().0.iter().map(widen).collect()
-        }
+        DType::Bf16 => bytes.as_chunks::<2>().0.iter().map(|two| widen(u16::from_le_bytes(*two))).collect(),
         _ => bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
     }
 }

@@ -23,12 +23,14 @@ pub struct Task {
 }
 
 impl Task {
-    /// Training of this program with batches of so many samples.
-    pub fn new(program: Program, batch: u64) -> Task {
+    /// Training of this program with batches of so many samples. `prepare` gives kernels the workspace that they need
+    /// ([`kernels::prepare`](crate::kernels::prepare)).
+    pub fn new(program: Program, batch: u64, prepare: impl Fn(Program) -> Program) -> Task {
         let judged = program.graph.nodes.iter().any(|node| node.op == Op::CrossEntropy);
         let evaluation =
-            judged.then(|| Arc::new(Program::new(inference(&program.graph), schedule::Options::default())));
-        Task { training: Arc::new(program), evaluation, batch }
+            judged.then(|| Program::new(inference(&program.graph), schedule::Options::default()));
+        let evaluation = evaluation.map(|program| Arc::new(prepare(program)));
+        Task { training: Arc::new(prepare(program)), evaluation, batch }
     }
 
     /// The inputs that are fed anew for every iteration.

@@ -86,7 +86,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         kernels: impl FnMut(&Program) -> Result<K, String>,
     ) -> Result<Trainer<'t, K>, TrainError> {
         task.check(data.as_ref()).map_err(TrainError::Data)?;
-        let learner = Learner::new(task, data, settings.seed, kernels).map_err(TrainError::Kernels)?;
+        let learner = Learner::new(task, data, kernels).map_err(TrainError::Kernels)?;
         let host = Host::open(machine)?;
         let executor = |program: &'t Program| Executor::new(&program.trace).lookahead(settings.lookahead);
         Ok(Trainer {
@@ -113,9 +113,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         self.iteration = progress.iteration;
         self.position = progress.position;
         self.settings.seed = progress.seed;
-        let learner = self.learner();
-        learner.seed = progress.seed;
-        learner.checkpoint = Some(saved);
+        self.learner().checkpoint = Some(saved);
         self.prepare()?;
         self.learner().checkpoint = None;
         Ok(progress)
@@ -163,7 +161,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
 
     /// Trains on the next batch. After an error nothing more can be trained.
     pub fn iterate(&mut self) -> Result<Lesson, TrainError> {
-        let turn = Turn { iteration: self.iteration, rate: self.settings.schedule.factor(self.iteration) };
+        let turn = self.turn();
         let position = self.position;
         self.learner().begin(Mode::Training, position, turn);
         let figures = match self.training.iterate(&mut self.manager, self.policy.as_mut()) {
@@ -195,7 +193,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
     }
 
     fn judge(&mut self, executor: &mut Executor<'t>, samples: u64, batch: u64) -> Result<Score, TrainError> {
-        let turn = Turn { iteration: self.iteration, rate: 0.0 };
+        let turn = self.turn();
         // Where time is outermost the samples of a batch are not apart, so only whole batches are counted.
         let samples = if self.task.time_first() { samples.next_multiple_of(batch) } else { samples };
         self.learner().guesses = Guesses::default();
@@ -245,8 +243,16 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         self.manager.backend_mut().kernels_mut()
     }
 
+    /// What the coming iteration is.
+    fn turn(&self) -> Turn {
+        let Settings { seed, schedule, .. } = self.settings;
+        Turn { seed, iteration: self.iteration, rate: schedule.factor(self.iteration) }
+    }
+
     /// Sees to it that weights and state exist.
     fn prepare(&mut self) -> Result<(), TrainError> {
+        let (position, turn) = (self.position, self.turn());
+        self.learner().begin(Mode::Training, position, turn);
         let prepared = self.training.prepare(&mut self.manager, self.policy.as_mut());
         prepared.map_err(|error| self.located(error, None))
     }

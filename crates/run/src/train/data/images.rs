@@ -7,9 +7,9 @@ use std::path::Path;
 
 use tiercel_workload::graph::Shape;
 
-use super::{Data, DataError, Idx, Input, Part, Request, Split};
-use crate::train::initial::write;
-use crate::train::random::Stream;
+use super::write::write;
+use super::{Data, DataError, Idx, Input, Part, Request, Split, pick};
+use crate::kernels::random::key;
 
 /// Images of one size and their classes.
 #[derive(Clone, Debug)]
@@ -130,14 +130,14 @@ impl Images {
         }
         let n = self.train.labels.len();
         let (epoch, within) = (position / n as u64, (position % n as u64) as usize);
-        let key = (request.seed, epoch);
-        let known = self.orders.iter().flatten().position(|(seed, number, _)| (*seed, *number) == key);
+        let wanted = (request.seed, epoch);
+        let known = self.orders.iter().flatten().position(|(seed, number, _)| (*seed, *number) == wanted);
         if known.is_none() {
             self.orders.swap(0, 1);
-            let order = Stream::new(request.seed, "order of samples").nth(epoch).order(n);
+            let order = pick::order(key(&[pick::stream(request.seed, "order of samples"), epoch]), n);
             self.orders[0] = Some((request.seed, epoch, order));
         }
-        let order = self.orders.iter().flatten().find(|(seed, number, _)| (*seed, *number) == key);
+        let order = self.orders.iter().flatten().find(|(seed, number, _)| (*seed, *number) == wanted);
         order.expect("just made").2[within] as usize
     }
 }

@@ -5,7 +5,9 @@
 
 mod idx;
 mod images;
+pub mod pick;
 mod text;
+mod write;
 
 use std::path::Path;
 
@@ -14,9 +16,6 @@ use tiercel_workload::graph::{Graph, Init, Op, Value, ValueId};
 pub use idx::{Idx, IdxError};
 pub use images::{Images, Pictures};
 pub use text::{Text, grammar};
-
-use super::initial;
-use super::random::Stream;
 
 /// What part of a sample an input holds, as far as the graph tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +75,7 @@ pub trait Data {
         Ok(())
     }
 
-    /// Writes a batch of one input; false where the data has nothing for it.
+    /// Writes a batch of one input; false where the data has nothing for it, which is then filled as the network says.
     fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String>;
 }
 
@@ -107,12 +106,6 @@ impl Data for Synthetic {
     fn fill(&mut self, _request: &Request<'_>, _bytes: &mut [u8]) -> Result<bool, String> {
         Ok(false)
     }
-}
-
-/// Fills an input as the network says, with other random numbers for every position.
-pub(crate) fn synthetic(request: &Request<'_>, bytes: &mut [u8]) {
-    let Request { value, seed, position, .. } = *request;
-    initial::fill_from(value, value.init, Stream::new(seed, &value.name).nth(position), bytes);
 }
 
 /// What the input `id` of a graph holds, by who reads it.

@@ -4,9 +4,8 @@
 
 use std::path::Path;
 
-use super::{Data, DataError, Input, Part, Request, Split};
-use crate::train::initial::write;
-use crate::train::random::Stream;
+use super::write::write;
+use super::{Data, DataError, Input, Part, Request, Split, pick};
 
 /// A text.
 #[derive(Clone, Debug)]
@@ -49,7 +48,7 @@ impl Text {
         let places = (self.half(request.split).len() as u64).saturating_sub(length).max(1);
         let position = request.position + at;
         match request.split {
-            Split::Train => Stream::new(request.seed, "places in the text").below(position, places),
+            Split::Train => pick::below(pick::stream(request.seed, "places in the text"), position, places),
             Split::Test => (position * length) % places,
         }
     }
@@ -135,13 +134,13 @@ pub fn grammar(seed: u64, length: usize) -> Vec<u8> {
         ["the falcons", "two kernels", "the herons", "some objects", "the owls", "all tiers"];
     const ACT: [&str; 6] = ["see", "reach", "leave", "follow", "hold", "cross"];
     const WHERE: [&str; 6] = ["river", "meadow", "memory", "valley", "harbour", "forest"];
-    let stream = Stream::new(seed, "grammar");
+    let stream = pick::stream(seed, "grammar");
     let mut text = Vec::with_capacity(length + 100);
     let mut index = 0;
     while text.len() < length {
         let mut pick = |n: u64| {
             index += 1;
-            stream.below(index, n) as usize
+            pick::below(stream, index, n) as usize
         };
         let (plural, who, act, place) = (pick(2) == 1, pick(6), pick(6), pick(6));
         let (who, ending) = if plural {
