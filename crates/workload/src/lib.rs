@@ -39,6 +39,7 @@ pub mod lifetimes;
 pub mod nets;
 pub mod open;
 pub mod schedule;
+pub mod spelling;
 mod storage;
 pub mod summary;
 pub mod text;

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tiercel_core::{Bytes, Machine, Step};
 use tiercel_workload::graph::{Op, Optimizer, ValueId};
 use tiercel_workload::inference::inference;
 use tiercel_workload::trace::Role;
-use tiercel_workload::{Kernel, Program, Trace, schedule};
+use tiercel_workload::{Program, schedule};
 
 use super::data::{self, Data, Input, Part};
 
@@ -71,18 +70,14 @@ impl Task {
     }
 }
 
-/// The kernel of a trace that works on the most memory at once, and how much that is on a machine like this.
-///
-/// Where kernels can work on the fastest tier alone, that tier must be at least so large.
-pub fn working_set(trace: &Trace, machine: &Machine) -> (Step, Bytes) {
-    let grain = machine.grain();
-    let padded = |bytes: Bytes| bytes.round_up(grain).unwrap_or(bytes);
-    let size = |kernel: &Kernel| {
-        let mut tensors: Vec<_> = kernel.reads.iter().chain(&kernel.writes).map(|u| u.tensor).collect();
-        tensors.sort_unstable();
-        tensors.dedup();
-        tensors.into_iter().map(|t| padded(trace.tensor(t).bytes)).sum::<Bytes>()
-    };
-    let sizes = trace.kernels.iter().enumerate().map(|(at, kernel)| (Step(at as u32), size(kernel)));
-    sizes.max_by_key(|(_, bytes)| *bytes).unwrap_or_default()
+/// The program with this learning rate in all its updates.
+pub fn with_rate(mut program: Program, rate: f32) -> Program {
+    for node in &mut program.graph.nodes {
+        if let Op::Update(optimizer) | Op::UpdateRows { optimizer, .. } = &mut node.op {
+            match optimizer {
+                Optimizer::Sgd { rate: old, .. } | Optimizer::AdamW { rate: old, .. } => *old = rate,
+            }
+        }
+    }
+    program
 }

@@ -2,6 +2,7 @@
 
 use crate::graph::{Builder, ConvLayer, DType, GraphError, Optimizer, ValueId};
 use crate::schedule::{self, Program};
+use crate::spelling;
 
 mod bert;
 mod cnn;
@@ -99,25 +100,7 @@ pub fn find(name: &str) -> Option<&'static Net> {
 
 /// The network whose name is most like this one, if any is like it at all.
 pub fn nearest(name: &str) -> Option<&'static Net> {
-    let name = name.to_ascii_lowercase();
-    let distance = |net: &&Net| edits(&name, net.name);
-    let best = NETS.iter().min_by_key(distance)?;
-    (distance(&best) <= 2.max(name.chars().count() / 3)).then_some(best)
-}
-
-/// How many characters must be inserted, removed or replaced to make `a` of `b`.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(100).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
+    find(spelling::nearest(name, NETS.iter().map(|net| net.name))?)
 }
 
 static NETS: [Net; 23] = [
