@@ -237,6 +237,8 @@ pub enum Bias<'a> {
 /// A matrix in memory, stored by rows, as a result.
 pub struct Rows<'a> {
     numbers: Disjoint<'a, f32>,
+    /// Where the first row begins.
+    start: usize,
     stride: usize,
     bias: Bias<'a>,
     factor: f32,
@@ -245,7 +247,15 @@ pub struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// A result with rows of this length.
     pub fn new(numbers: &'a mut [f32], stride: usize, bias: Bias<'a>) -> Rows<'a> {
-        Rows { numbers: Disjoint::new(numbers), stride, bias, factor: 1.0 }
+        Rows { numbers: Disjoint::new(numbers), start: 0, stride, bias, factor: 1.0 }
+    }
+
+    /// A result whose rows are `stride` apart and begin at `start`, in numbers that others write too.
+    ///
+    /// # Safety
+    /// Nobody else uses the columns of these rows that the product has, as long as this lives.
+    pub unsafe fn shared(numbers: Disjoint<'a, f32>, start: usize, stride: usize) -> Rows<'a> {
+        Rows { numbers, start, stride, bias: Bias::None, factor: 1.0 }
     }
 
     /// The product times a number.
@@ -258,7 +268,7 @@ impl<'a> Rows<'a> {
 impl Take for Rows<'_> {
     fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
         for (row, piece) in rows.zip(piece.chunks(stride)) {
-            let from = row * self.stride + columns.start;
+            let from = self.start + row * self.stride + columns.start;
             // SAFETY: no other thread has these rows and columns.
             let out = unsafe { self.numbers.range(from..from + columns.len()) };
             put(out, &piece[..columns.len()], self.bias, columns.start, first, self.factor);

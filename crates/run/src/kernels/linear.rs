@@ -94,12 +94,7 @@ pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn column_sums(pool: &mut Pool, numbers: &[f32], sums: &mut [f32]) {
     let columns = sums.len();
     let rows = numbers.len() / columns.max(1);
-    let sums = Disjoint::new(sums);
-    pool.share(columns, rows, |part| {
-        // SAFETY: every thread has columns of its own.
-        let sums = unsafe { sums.range(part.clone()) };
-        sum_rows(numbers, columns, part.start, sums);
-    });
+    pool.sums(rows, sums, 1, |start, sums| sum_rows(numbers, columns, start, sums));
 }
 
 wide! {

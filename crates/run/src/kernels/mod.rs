@@ -9,15 +9,24 @@
 
 mod activation;
 mod args;
+mod arrange;
+mod attention;
+mod conv;
 mod elementwise;
+mod embedding;
 pub mod gemm;
 mod initial;
+mod interaction;
 mod linear;
 mod loss;
 pub mod math;
 pub mod narrow;
+mod norm;
 pub mod pool;
+mod pooling;
 pub mod random;
+mod recurrent;
+mod response;
 pub mod simd;
 mod update;
 
@@ -290,8 +299,14 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::Linear | Op::LinearBackwardData | Op::LinearBackwardWeight | Op::MatMul { .. } => {
             linear::scratch(call, threads)
         }
+        Op::Conv(_) | Op::ConvBackwardData(_) | Op::ConvBackwardWeight(_) => conv::scratch(call, threads),
         Op::CrossEntropy => call.len(1),
         Op::BinaryCrossEntropy => call.len(0).div_ceil(loss::PIECE),
+        Op::ResponseNormBackward(_) => call.len(0),
+        Op::Attention(a) => attention::scratch(call, *a, threads, false),
+        Op::AttentionBackward(a) => attention::scratch(call, *a, threads, true),
+        Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => recurrent::scratch(call, threads),
+        Op::UpdateRows { .. } => embedding::scratch(call, threads),
         _ => 0,
     }
 }
@@ -299,6 +314,9 @@ fn scratch(call: &Call, threads: usize) -> usize {
 /// Runs a call on f32 operands.
 fn compute(args: Args<'_, '_>) -> Result<(), String> {
     match &args.call.op {
+        Op::Conv(_) => conv::forward(args),
+        Op::ConvBackwardData(_) => conv::backward_data(args),
+        Op::ConvBackwardWeight(_) => conv::backward_weight(args),
         Op::Linear => linear::forward(args),
         Op::LinearBackwardData => linear::backward_data(args),
         Op::LinearBackwardWeight => linear::backward_weight(args),
@@ -314,6 +332,34 @@ fn compute(args: Args<'_, '_>) -> Result<(), String> {
         Op::Fill { value } => elementwise::fill(args, *value),
         Op::Scale { factor } => elementwise::scale(args, *factor),
         Op::Update(optimizer) => update::whole(args, *optimizer),
-        other => Err(format!("{} is not supported yet", other.name())),
+        Op::BatchNorm { epsilon, momentum } => norm::batch(args, *epsilon, *momentum),
+        Op::BatchNormBackward => norm::batch_backward(args),
+        Op::LayerNorm { epsilon } => norm::layer(args, *epsilon),
+        Op::LayerNormBackward => norm::layer_backward(args),
+        Op::ResponseNorm(n) => response::forward(args, *n),
+        Op::ResponseNormBackward(n) => response::backward(args, *n),
+        Op::Pool(form) => pooling::forward(args, *form),
+        Op::PoolBackward(form) => pooling::backward(args, *form),
+        Op::GlobalPool => pooling::global(args),
+        Op::GlobalPoolBackward => pooling::global_backward(args),
+        Op::Add => elementwise::combine(args, |a, b| a + b),
+        Op::Mul => elementwise::combine(args, |a, b| a * b),
+        Op::SumTo => elementwise::sum_to(args),
+        Op::Concat { axis } => arrange::concat(args, *axis),
+        Op::Slice { axis, start, .. } => arrange::split(args, *axis, *start),
+        Op::Split { axis, .. } => arrange::split(args, *axis, 0),
+        Op::Pad { axis, before, .. } => arrange::pad(args, *axis, *before),
+        Op::Transpose { order } => arrange::transpose(args, order),
+        Op::Attention(a) => attention::forward(args, *a),
+        Op::AttentionBackward(a) => attention::backward(args, *a),
+        Op::Embedding { bag } => embedding::forward(args, *bag),
+        Op::EmbeddingBackward { bag, .. } => embedding::backward(args, *bag),
+        Op::Dropout { rate, seed } | Op::DropoutBackward { rate, seed } => elementwise::dropout(args, *rate, *seed),
+        Op::LstmCell => recurrent::forward(args),
+        Op::LstmCellBackwardData => recurrent::backward_data(args),
+        Op::LstmCellBackwardWeight => recurrent::backward_weight(args),
+        Op::DotInteraction => interaction::forward(args),
+        Op::DotInteractionBackward => interaction::backward(args),
+        Op::UpdateRows { optimizer, bag } => embedding::update_rows(args, *optimizer, *bag),
     }
 }

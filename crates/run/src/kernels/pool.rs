@@ -117,6 +117,22 @@ impl Pool {
         });
     }
 
+    /// The same where a row costs other than its length: sums over much else.
+    pub fn sums<T: Send>(
+        &mut self,
+        cost: usize,
+        out: &mut [T],
+        row: usize,
+        task: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let units = out.len() / row.max(1);
+        let out = Disjoint::new(out);
+        self.share(units, cost, |part| {
+            // SAFETY: parts of different threads do not overlap.
+            task(part.start, unsafe { out.range(part.start * row..part.end * row) });
+        });
+    }
+
     /// Shares out rows of two slices at once, in step.
     pub fn rows2<T: Send, U: Send>(
         &mut self,

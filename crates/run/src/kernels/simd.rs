@@ -222,3 +222,144 @@ unsafe fn product_avx512<const R: usize, const V: usize>(
         }
     }
 }
+
+/// Where the numbers of up to two vectors come from: each run fills some lanes from neighbouring positions, and lanes
+/// without a run are zero.
+pub struct Runs {
+    runs: [Run; 64],
+    /// How many runs the first vector has, and how many both have.
+    ends: [usize; 2],
+    /// The distance of the positions of neighbouring lanes.
+    step: usize,
+    /// The first position that is touched, and one beyond the last.
+    touched: (isize, isize),
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    /// The lanes that it fills.
+    mask: u32,
+    /// The position that lane 0 would come from.
+    origin: isize,
+}
+
+impl Runs {
+    /// No lane filled.
+    pub fn new(step: usize) -> Runs {
+        let none = Run { mask: 0, origin: 0 };
+        Runs { runs: [none; 64], ends: [0; 2], step, touched: (isize::MAX, 0) }
+    }
+
+    /// Forgets all runs.
+    pub fn clear(&mut self) {
+        self.ends = [0; 2];
+        self.touched = (isize::MAX, 0);
+    }
+
+    /// Fills `count` lanes from `lane` on, from position `from` on; lanes come in order.
+    pub fn push(&mut self, lane: usize, count: usize, from: usize) {
+        let lanes = Tile::here().lanes;
+        let (mut lane, mut count, mut from) = (lane, count, from as isize);
+        self.touched.0 = self.touched.0.min(from);
+        self.touched.1 = self.touched.1.max(from + ((count - 1) * self.step) as isize + 1);
+        while count > 0 {
+            let (vector, inside) = (lane / lanes, lane % lanes);
+            let some = count.min(lanes - inside);
+            let mask = ((1u32 << some) - 1) << inside;
+            let origin = from - (inside * self.step) as isize;
+            let begin = if vector == 0 { 0 } else { self.ends[0] };
+            match self.runs[begin..self.ends[1]].last_mut() {
+                Some(last) if last.origin == origin => last.mask |= mask,
+                _ => {
+                    self.runs[self.ends[1]] = Run { mask, origin };
+                    self.ends[1] += 1;
+                    if vector == 0 {
+                        self.ends[0] = self.ends[1];
+                    }
+                }
+            }
+            lane += some;
+            count -= some;
+            from += (some * self.step) as isize;
+        }
+    }
+
+    /// Fills `vectors` vectors at `out[i * stride..]`, with positions counted from `from[i * plane..]`, for every i below
+    /// `planes`.
+    pub fn gather(
+        &self,
+        vectors: usize,
+        (from, plane, planes): (&[f32], usize, usize),
+        (out, stride): (&mut [f32], usize),
+    ) {
+        let lanes = Tile::here().lanes;
+        if planes == 0 {
+            return;
+        }
+        let reach = (planes - 1) * plane + self.touched.1 as usize;
+        assert!(self.touched.0 >= 0 && reach <= from.len(), "runs stay within the planes");
+        assert!(out.len() >= (planes - 1) * stride + vectors * lanes, "room for the vectors");
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the processor has these vectors, and all positions were checked.
+            Level::Avx512 => unsafe {
+                self.gather_avx512(vectors, from.as_ptr(), plane, planes, out.as_mut_ptr(), stride);
+            },
+            _ => {
+                for i in 0..planes {
+                    let (from, out) = (&from[i * plane..], &mut out[i * stride..][..vectors * lanes]);
+                    out.fill(0.0);
+                    for (vector, out) in out.chunks_exact_mut(lanes).enumerate() {
+                        let begin = if vector == 0 { 0 } else { self.ends[0] };
+                        for run in &self.runs[begin..self.ends[vector]] {
+                            for (lane, out) in out.iter_mut().enumerate().filter(|(l, _)| run.mask >> l & 1 == 1) {
+                                *out = from[(run.origin + (lane * self.step) as isize) as usize];
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// The processor has AVX-512, and the positions are as [`Runs::gather`] checks them.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn gather_avx512(
+        &self,
+        vectors: usize,
+        from: *const f32,
+        plane: usize,
+        planes: usize,
+        out: *mut f32,
+        stride: usize,
+    ) {
+        use std::arch::x86_64::*;
+        let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        let positions = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(self.step as i32));
+        for vector in 0..vectors {
+            let begin = if vector == 0 { 0 } else { self.ends[0] };
+            let runs = &self.runs[begin..self.ends[vector]];
+            for i in 0..planes {
+                let from = from.wrapping_add(i * plane);
+                let mut v = _mm512_setzero_ps();
+                if self.step == 1 {
+                    for run in runs {
+                        let at = from.wrapping_offset(run.origin);
+                        // SAFETY: lanes of the mask are within the plane; the others are not touched.
+                        v = unsafe { _mm512_mask_loadu_ps(v, run.mask as u16, at) };
+                    }
+                } else {
+                    for run in runs {
+                        let at = from.wrapping_offset(run.origin);
+                        // SAFETY: as above.
+                        v = unsafe { _mm512_mask_i32gather_ps::<4>(v, run.mask as u16, positions, at) };
+                    }
+                }
+                // SAFETY: the caller checked the room.
+                unsafe { _mm512_storeu_ps(out.add(i * stride + vector * 16), v) };
+            }
+        }
+    }
+}
