@@ -28,12 +28,14 @@ pub trait Kernels {
 pub struct Stage<K> {
     host: Host,
     kernels: K,
+    /// Kept between kernels so that none of them allocates.
+    views: Vec<View<'static>>,
 }
 
 impl<K: Kernels> Stage<K> {
     /// A world of these memories and these kernels.
     pub fn new(host: Host, kernels: K) -> Stage<K> {
-        Stage { host, kernels }
+        Stage { host, kernels, views: Vec::new() }
     }
 
     /// The memories.
@@ -45,9 +47,14 @@ impl<K: Kernels> Stage<K> {
     pub fn kernels(&self) -> &K {
         &self.kernels
     }
+
+    /// The kernels, to tell them something between iterations.
+    pub fn kernels_mut(&mut self) -> &mut K {
+        &mut self.kernels
+    }
 }
 
-/// The bytes of a kernel's operands.
+/// Lists the bytes of a kernel's operands.
 ///
 /// # Safety
 /// The manager has begun a kernel with just these operands, each object named once or only read, and the views are
@@ -57,8 +64,8 @@ pub(crate) unsafe fn views<'h>(
     host: &'h Host,
     operands: &[Operand],
     places: &[(Place, Bytes)],
-) -> Result<Vec<View<'h>>, String> {
-    let mut views = Vec::with_capacity(operands.len());
+    views: &mut Vec<View<'h>>,
+) -> Result<(), String> {
     for (operand, &(place, size)) in operands.iter().zip(places) {
         let slice = host.slice(place, size);
         let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
@@ -70,7 +77,14 @@ pub(crate) unsafe fn views<'h>(
             View::Read(unsafe { slice.as_ref() })
         });
     }
-    Ok(views)
+    Ok(())
+}
+
+/// The same allocation, empty, for views that live elsewhere.
+pub(crate) fn recycle<'b>(mut views: Vec<View<'_>>) -> Vec<View<'b>> {
+    views.clear();
+    // Nothing is left to map; the standard library keeps the allocation.
+    views.into_iter().map(|_| View::Read(&[])).collect()
 }
 
 impl<K> Backend for Stage<K> {
@@ -110,10 +124,12 @@ impl<K: Kernels> World for Stage<K> {
 
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         let started = self.host.now();
+        let mut slices: Vec<View<'_>> = std::mem::take(&mut self.views);
         // SAFETY: the executor calls this between `begin` and `end` of just this kernel.
-        let mut views = unsafe { views(&self.host, work.operands, work.places)? };
-        self.kernels.run(work, &mut views)?;
-        drop(views);
+        let found = unsafe { views(&self.host, work.operands, work.places, &mut slices) };
+        let done = found.and_then(|()| self.kernels.run(work, &mut slices));
+        self.views = recycle(slices);
+        done?;
         self.host.charge(work.traffic, started);
         Ok(())
     }
