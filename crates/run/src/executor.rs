@@ -5,9 +5,10 @@
 //! and every comparison go through here.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tiercel_core::{
-    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Traffic,
+    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Totals, Traffic,
 };
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Tensor, TensorId, Trace};
@@ -42,6 +43,8 @@ pub struct Iteration {
 /// Plays one trace, iteration after iteration.
 pub struct Executor<'t> {
     trace: &'t Trace,
+    /// The names of the tensors, shared with their objects.
+    names: Vec<Arc<str>>,
     scripts: Vec<Script>,
     /// How many kernels ahead the policy hears of reads and writes.
     lookahead: usize,
@@ -58,6 +61,7 @@ impl<'t> Executor<'t> {
     pub fn new(trace: &'t Trace) -> Executor<'t> {
         Executor {
             trace,
+            names: trace.tensors.iter().map(|tensor| Arc::from(tensor.name.as_str())).collect(),
             scripts: scripts(trace),
             lookahead: 0,
             objects: vec![None; trace.tensors.len()],
@@ -150,7 +154,7 @@ impl<'t> Executor<'t> {
             if self.objects[index].is_some() {
                 continue;
             }
-            let object = manager.create(Some(&tensor.name), tensor.bytes)?;
+            let object = manager.create_named(Some(Arc::clone(&self.names[index])), tensor.bytes)?;
             self.objects[index] = Some(object);
             policy.place(manager, object)?;
             let operands = [Operand { object, access: Access::Write, bytes: tensor.bytes }];
@@ -175,7 +179,8 @@ impl<'t> Executor<'t> {
             self.prepare(manager, policy)?;
         }
         self.load(manager, policy, is_fed)?;
-        let (began, before) = (manager.now(), manager.totals().clone());
+        let began = manager.now();
+        let Totals { stall, fetched, evicted, .. } = *manager.totals();
         for ahead in 0..self.lookahead.min(self.scripts.len()) {
             self.announce(manager, policy, ahead)?;
         }
@@ -190,9 +195,9 @@ impl<'t> Executor<'t> {
         let after = manager.totals();
         Ok(Iteration {
             time,
-            stall: after.stall - before.stall,
-            fetched: after.fetched - before.fetched,
-            evicted: after.evicted - before.evicted,
+            stall: after.stall - stall,
+            fetched: after.fetched - fetched,
+            evicted: after.evicted - evicted,
         })
     }
 
@@ -205,7 +210,8 @@ impl<'t> Executor<'t> {
         let step = Step(at as u32);
         for &tensor in &self.scripts[at].born {
             let Some(info) = self.trace.tensors.get(tensor.0 as usize) else { continue };
-            let object = manager.create(Some(&info.name), info.bytes)?;
+            let name = Arc::clone(&self.names[tensor.0 as usize]);
+            let object = manager.create_named(Some(name), info.bytes)?;
             self.objects[tensor.0 as usize] = Some(object);
             policy.place(manager, object)?;
         }

@@ -59,12 +59,14 @@ pub struct Stage<K> {
     host: Host,
     kernels: K,
     profile: Option<Profile>,
+    /// Kept between kernels so that none of them allocates.
+    views: Vec<View<'static>>,
 }
 
 impl<K: Kernels> Stage<K> {
     /// A world of these memories and these kernels.
     pub fn new(host: Host, kernels: K) -> Stage<K> {
-        Stage { host, kernels, profile: None }
+        Stage { host, kernels, profile: None, views: Vec::new() }
     }
 
     /// The times of kernels by placement: recorded while there is a profile here.
@@ -82,13 +84,13 @@ impl<K: Kernels> Stage<K> {
         &self.kernels
     }
 
-    /// The kernels, to tell them something.
+    /// The kernels, to tell them something between iterations.
     pub fn kernels_mut(&mut self) -> &mut K {
         &mut self.kernels
     }
 }
 
-/// The bytes of a kernel's operands.
+/// Lists the bytes of a kernel's operands.
 ///
 /// # Safety
 /// The manager has begun a kernel with just these operands, each object named once or only read, and the views are
@@ -98,8 +100,8 @@ pub(crate) unsafe fn views<'h>(
     host: &'h Host,
     operands: &[Operand],
     places: &[(Place, Bytes)],
-) -> Result<Vec<View<'h>>, String> {
-    let mut views = Vec::with_capacity(operands.len());
+    views: &mut Vec<View<'h>>,
+) -> Result<(), String> {
     for (operand, &(place, size)) in operands.iter().zip(places) {
         let slice = host.slice(place, size);
         let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
@@ -111,7 +113,14 @@ pub(crate) unsafe fn views<'h>(
             View::Read(unsafe { slice.as_ref() })
         });
     }
-    Ok(views)
+    Ok(())
+}
+
+/// The same allocation, empty, for views that live elsewhere.
+pub(crate) fn recycle<'b>(mut views: Vec<View<'_>>) -> Vec<View<'b>> {
+    views.clear();
+    // Nothing is left to map; the standard library keeps the allocation.
+    views.into_iter().map(|_| View::Read(&[])).collect()
 }
 
 impl<K> Backend for Stage<K> {
@@ -159,10 +168,12 @@ impl<K: Kernels> World for Stage<K> {
 
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         let started = self.host.now();
+        let mut slices: Vec<View<'_>> = std::mem::take(&mut self.views);
         // SAFETY: the executor calls this between `begin` and `end` of just this kernel.
-        let mut views = unsafe { views(&self.host, work.operands, work.places)? };
-        self.kernels.run(work, &mut views)?;
-        drop(views);
+        let found = unsafe { views(&self.host, work.operands, work.places, &mut slices) };
+        let done = found.and_then(|()| self.kernels.run(work, &mut slices));
+        self.views = recycle(slices);
+        done?;
         self.host.charge(work.traffic, started);
         if let Some(profile) = &mut self.profile {
             profile.add(work, self.host.now() - started);

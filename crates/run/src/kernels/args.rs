@@ -48,11 +48,6 @@ impl Call {
     pub fn len(&self, at: usize) -> usize {
         self.inputs[at].shape.elements() as usize
     }
-
-    /// The elements of result `at`.
-    pub fn result_len(&self, at: usize) -> usize {
-        self.outputs[at].shape.elements() as usize
-    }
 }
 
 /// Where in a kernel's views the operands of a node are.

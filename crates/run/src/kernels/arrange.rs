@@ -4,7 +4,7 @@ use tiercel_workload::graph::Shape;
 
 use super::args::Args;
 use super::pool::Pool;
-use super::simd::wide;
+use super::simd;
 
 /// Elements of one step on an axis and all axes behind it.
 fn inner(shape: Shape, axis: usize) -> usize {
@@ -79,26 +79,8 @@ pub(super) fn pad(mut args: Args<'_, '_>, axis: usize, before: u64) -> Result<()
     Ok(())
 }
 
-/// The side of the squares in which axes are exchanged.
-const SIDE: usize = 16;
-
-wide! {
-    /// y[i][j] = x[i · down + j · across] for rows of `width`.
-    fn exchange(y: &mut [f32], width: usize, x: &[f32], down: usize, across: usize) {
-        let rows = y.len() / width;
-        for top in (0..rows).step_by(SIDE) {
-            for left in (0..width).step_by(SIDE) {
-                for i in top..(top + SIDE).min(rows) {
-                    let right = (left + SIDE).min(width);
-                    let from = &x[i * down + left * across..];
-                    for (y, x) in y[i * width + left..i * width + right].iter_mut().zip(from.iter().step_by(across)) {
-                        *y = *x;
-                    }
-                }
-            }
-        }
-    }
-}
+/// Rows that are turned into columns at a time: their pages stay at hand.
+const SIDE: usize = 64;
 
 pub(super) fn transpose(mut args: Args<'_, '_>, order: &[usize]) -> Result<(), String> {
     let (x, y) = (args.read(0)?, args.write(0)?);
@@ -111,6 +93,18 @@ pub(super) fn transpose(mut args: Args<'_, '_>, order: &[usize]) -> Result<(), S
     let distance = |axis: usize| inner(from, order[axis]);
     let (width, height) = (to.dim(rank - 1) as usize, to.dim(rank - 2) as usize);
     let (across, down) = (distance(rank - 1), distance(rank - 2));
+    // A single plane is shared out by rows, many by planes.
+    let planes = y.len() / (width * height);
+    if planes == 1 && across != 1 && down == 1 {
+        args.pool.rows(y, width, |start, y| {
+            let height = y.len() / width;
+            for left in (0..width).step_by(SIDE) {
+                let some = SIDE.min(width - left);
+                simd::transpose(&x[start + left * across..], across, some, height, width, &mut y[left..]);
+            }
+        });
+        return Ok(());
+    }
     args.pool.rows(y, width * height, |start, y| {
         for (i, y) in y.chunks_exact_mut(width * height).enumerate() {
             let (mut at, mut place) = (start + i, 0);
@@ -123,8 +117,16 @@ pub(super) fn transpose(mut args: Args<'_, '_>, order: &[usize]) -> Result<(), S
                 for (r, y) in y.chunks_exact_mut(width).enumerate() {
                     y.copy_from_slice(&x[place + r * down..][..width]);
                 }
+            } else if down == 1 {
+                for left in (0..width).step_by(SIDE) {
+                    let some = SIDE.min(width - left);
+                    simd::transpose(&x[place + left * across..], across, some, height, width, &mut y[left..]);
+                }
             } else {
-                exchange(y, width, &x[place..], down, across);
+                for (r, y) in y.chunks_exact_mut(width).enumerate() {
+                    let from = x[place + r * down..].iter().step_by(across);
+                    y.iter_mut().zip(from).for_each(|(y, x)| *y = *x);
+                }
             }
         }
     });

@@ -182,43 +182,7 @@ impl Pack for Matrix<'_> {
                 out[..lines.len()].copy_from_slice(&self.numbers[from..from + lines.len()]);
             }
         } else {
-            transpose(&self.numbers[origin..], self.across, lines.len(), depth.len(), stride, out);
-        }
-    }
-}
-
-simd::wide! {
-    /// Copies `lines` rows of `depth` numbers, `across` apart, as columns of a panel with rows of `stride`.
-    pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride: usize, out: &mut [f32]) {
-        const SIDE: usize = 8;
-        let mut l = 0;
-        while l + SIDE <= lines {
-            let rows: [&[f32]; SIDE] = std::array::from_fn(|i| &from[(l + i) * across..][..depth]);
-            let whole = depth / SIDE * SIDE;
-            for d in (0..whole).step_by(SIDE) {
-                let mut square = [[0f32; SIDE]; SIDE];
-                for (i, row) in rows.iter().enumerate() {
-                    square[i].copy_from_slice(&row[d..d + SIDE]);
-                }
-                for j in 0..SIDE {
-                    let out = &mut out[(d + j) * stride + l..][..SIDE];
-                    for (i, out) in out.iter_mut().enumerate() {
-                        *out = square[i][j];
-                    }
-                }
-            }
-            for d in whole..depth {
-                for (i, row) in rows.iter().enumerate() {
-                    out[d * stride + l + i] = row[d];
-                }
-            }
-            l += SIDE;
-        }
-        for l in l..lines {
-            let row = &from[l * across..][..depth];
-            for (d, number) in row.iter().enumerate() {
-                out[d * stride + l] = *number;
-            }
+            simd::transpose(&self.numbers[origin..], self.across, lines.len(), depth.len(), stride, out);
         }
     }
 }

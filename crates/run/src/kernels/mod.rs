@@ -35,7 +35,7 @@ use tiercel_workload::graph::{DType, Graph, Node, Op, Value};
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Program, Tensor};
 
-use crate::stage::{Kernels, Turn, View};
+use crate::stage::{Kernels, Turn, View, recycle};
 use crate::world::Work;
 use args::{Args, Call, Moment, Places};
 use initial::Starts;
@@ -227,13 +227,6 @@ impl Kernels for Library {
         }
         done.map_err(|why| format!("{}: {why}", entry.name))
     }
-}
-
-/// The same allocation, empty, for views that live elsewhere.
-pub(crate) fn recycle<'b>(mut views: Vec<View<'_>>) -> Vec<View<'b>> {
-    views.clear();
-    // Nothing is left to map; the standard library keeps the allocation.
-    views.into_iter().map(|_| View::Read(&[])).collect()
 }
 
 /// The elements of view `at`, and whether it is an operand, where it is bf16.

@@ -363,3 +363,85 @@ impl Runs {
         }
     }
 }
+
+/// Copies `lines` rows of `depth` numbers, `across` apart, as columns of a panel with rows of `stride`.
+pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride: usize, out: &mut [f32]) {
+    if lines == 0 || depth == 0 {
+        return;
+    }
+    assert!(from.len() >= (lines - 1) * across + depth, "all lines are there");
+    assert!(out.len() >= (depth - 1) * stride + lines, "room for the panel");
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has these vectors, and the lengths were checked.
+        Level::Avx512 => unsafe {
+            for l in (0..lines).step_by(16) {
+                for d in (0..depth).step_by(16) {
+                    let (high, deep) = ((lines - l).min(16), (depth - d).min(16));
+                    let (from, out) = (from.as_ptr().add(l * across + d), out.as_mut_ptr().add(d * stride + l));
+                    transpose_avx512(from, across, high, deep, stride, out);
+                }
+            }
+        },
+        _ => {
+            for (l, line) in from.chunks(across.max(1)).take(lines).enumerate() {
+                for (d, number) in line[..depth].iter().enumerate() {
+                    out[d * stride + l] = *number;
+                }
+            }
+        }
+    }
+}
+
+/// Exchanges rows and columns of a square of 16, or of what is there of it.
+///
+/// # Safety
+/// The processor has AVX-512; `from` has `lines` rows of `depth` numbers, and `out` `depth` rows of `lines`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_avx512(
+    from: *const f32,
+    across: usize,
+    lines: usize,
+    depth: usize,
+    stride: usize,
+    out: *mut f32,
+) {
+    use std::arch::x86_64::*;
+    let (deep, high) = (((1u32 << depth) - 1) as u16, ((1u32 << lines) - 1) as u16);
+    let zero = _mm512_setzero_ps();
+    let (mut r, mut t) = ([zero; 16], [zero; 16]);
+    for (l, r) in r.iter_mut().enumerate() {
+        if l < lines {
+            // SAFETY: the caller's promise; lanes beyond the depth are not touched.
+            *r = unsafe { _mm512_maskz_loadu_ps(deep, from.add(l * across)) };
+        }
+    }
+    for i in 0..8 {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    let low = |a, b| _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    let top = |a, b| _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    for j in 0..4 {
+        r[4 * j] = low(t[4 * j], t[4 * j + 2]);
+        r[4 * j + 1] = top(t[4 * j], t[4 * j + 2]);
+        r[4 * j + 2] = low(t[4 * j + 1], t[4 * j + 3]);
+        r[4 * j + 3] = top(t[4 * j + 1], t[4 * j + 3]);
+    }
+    for k in 0..4 {
+        let (a, b, c, d) = (r[k], r[4 + k], r[8 + k], r[12 + k]);
+        let (ab, cd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d));
+        let (ab2, cd2) = (_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d));
+        t[k] = _mm512_shuffle_f32x4::<0x88>(ab, cd);
+        t[4 + k] = _mm512_shuffle_f32x4::<0x88>(ab2, cd2);
+        t[8 + k] = _mm512_shuffle_f32x4::<0xdd>(ab, cd);
+        t[12 + k] = _mm512_shuffle_f32x4::<0xdd>(ab2, cd2);
+    }
+    for (d, t) in t.iter().enumerate() {
+        if d < depth {
+            // SAFETY: the caller's promise; lanes beyond the lines are not touched.
+            unsafe { _mm512_mask_storeu_ps(out.add(d * stride), high, *t) };
+        }
+    }
+}

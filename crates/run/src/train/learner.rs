@@ -20,8 +20,8 @@ use super::finite::first_bad;
 use super::norm;
 use super::safetensors::Writer;
 use super::task::Task;
-use crate::kernels::{narrow, recycle};
-use crate::stage::{Kernels, Turn, View};
+use crate::kernels::narrow;
+use crate::stage::{Kernels, Turn, View, recycle};
 use crate::world::Work;
 
 /// Which pass runs.

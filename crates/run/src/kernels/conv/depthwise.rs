@@ -13,6 +13,7 @@ struct Reach {
 }
 
 /// Where windows have their tap (a, b) inside the image.
+#[inline(always)]
 fn reach(g: &Geometry, a: usize, b: usize) -> Reach {
     let one = |axis: usize, k: usize| {
         let (inside, windows) = match axis {
@@ -31,7 +32,8 @@ fn reach(g: &Geometry, a: usize, b: usize) -> Reach {
 
 /// Calls `f` with the start of every row of windows on the narrow side, the start of their pixels on the wide side,
 /// and how many there are.
-pub fn rows(g: &Geometry, a: usize, b: usize, mut f: impl FnMut(usize, usize, usize)) {
+#[inline(always)]
+fn rows(g: &Geometry, a: usize, b: usize, mut f: impl FnMut(usize, usize, usize)) {
     let r = reach(g, a, b);
     if r.columns.is_empty() {
         return;
@@ -48,37 +50,59 @@ fn channel(image: Image, at: usize) -> std::ops::Range<usize> {
 }
 
 wide! {
-    fn add_gathered(y: &mut [f32], x: &[f32], step: usize, w: f32) {
-        if step == 1 {
-            y.iter_mut().zip(x).for_each(|(y, x)| *y += w * x);
-        } else {
-            y.iter_mut().zip(x.iter().step_by(step)).for_each(|(y, x)| *y += w * x);
+    /// One channel of the narrow side.
+    fn narrow_plane(g: &Geometry, w: &[f32], x: &[f32], y: &mut [f32]) {
+        let step = g.stride[1];
+        for (t, w) in w.iter().enumerate() {
+            rows(g, t / g.window[1], t % g.window[1], |narrow, wide, count| {
+                let (y, x) = (&mut y[narrow..narrow + count], &x[wide..]);
+                if step == 1 {
+                    y.iter_mut().zip(x).for_each(|(y, x)| *y += w * x);
+                } else {
+                    y.iter_mut().zip(x.iter().step_by(step)).for_each(|(y, x)| *y += w * x);
+                }
+            });
         }
     }
 }
 
 wide! {
-    fn add_scattered(x: &mut [f32], y: &[f32], step: usize, w: f32) {
-        if step == 1 {
-            x.iter_mut().zip(y).for_each(|(x, y)| *x += w * y);
-        } else {
-            x.iter_mut().step_by(step).zip(y).for_each(|(x, y)| *x += w * y);
+    /// One channel of the wide side.
+    fn wide_plane(g: &Geometry, w: &[f32], y: &[f32], x: &mut [f32]) {
+        let step = g.stride[1];
+        for (t, w) in w.iter().enumerate() {
+            rows(g, t / g.window[1], t % g.window[1], |narrow, wide, count| {
+                let (y, x) = (&y[narrow..narrow + count], &mut x[wide..]);
+                if step == 1 {
+                    x.iter_mut().zip(y).for_each(|(x, y)| *x += w * y);
+                } else {
+                    x.iter_mut().step_by(step).zip(y).for_each(|(x, y)| *x += w * y);
+                }
+            });
         }
     }
 }
 
 wide! {
-    fn dot_gathered(y: &[f32], x: &[f32], step: usize) -> f32 {
-        let mut sums = [0f32; 16];
-        if step == 1 {
-            let (cy, cx) = (y.chunks_exact(16), x[..y.len()].chunks_exact(16));
-            let rest: f32 = cy.remainder().iter().zip(cx.remainder()).map(|(y, x)| y * x).sum();
-            for (y, x) in cy.zip(cx) {
-                sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
-            }
-            sums.iter().sum::<f32>() + rest
-        } else {
-            y.iter().zip(x.iter().step_by(step)).map(|(y, x)| y * x).sum()
+    /// Adds one sample's share of one channel's gradient.
+    fn weight_plane(g: &Geometry, x: &[f32], y: &[f32], dw: &mut [f32]) {
+        let step = g.stride[1];
+        for (t, dw) in dw.iter_mut().enumerate() {
+            let mut sums = [0f32; 16];
+            rows(g, t / g.window[1], t % g.window[1], |narrow, wide, count| {
+                let (y, x) = (&y[narrow..narrow + count], &x[wide..]);
+                if step == 1 {
+                    let (cy, cx) = (y.chunks_exact(16), x[..count].chunks_exact(16));
+                    let rest = cy.remainder().iter().zip(cx.remainder());
+                    sums.iter_mut().zip(rest).for_each(|(sum, (y, x))| *sum += y * x);
+                    for (y, x) in cy.zip(cx) {
+                        sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
+                    }
+                } else {
+                    sums[0] += y.iter().zip(x.iter().step_by(step)).map(|(y, x)| y * x).sum::<f32>();
+                }
+            });
+            *dw += sums.iter().sum::<f32>();
         }
     }
 }
@@ -91,12 +115,7 @@ pub fn narrow(pool: &mut Pool, g: &Geometry, w: &[f32], bias: Option<&[f32]>, x:
             let c = (start + i) % g.groups;
             let x = &x[channel(g.wide, start + i)];
             y.fill(bias.map_or(0.0, |bias| bias[c]));
-            for t in 0..taps {
-                let w = w[c * taps + t];
-                rows(g, t / g.window[1], t % g.window[1], |narrow, wide, count| {
-                    add_gathered(&mut y[narrow..narrow + count], &x[wide..], g.stride[1], w);
-                });
-            }
+            narrow_plane(g, &w[c * taps..(c + 1) * taps], x, y);
         }
     });
 }
@@ -109,12 +128,7 @@ pub fn wide(pool: &mut Pool, g: &Geometry, w: &[f32], bias: Option<&[f32]>, y: &
             let c = (start + i) % g.groups;
             let y = &y[channel(g.narrow, start + i)];
             x.fill(bias.map_or(0.0, |bias| bias[c]));
-            for t in 0..taps {
-                let w = w[c * taps + t];
-                rows(g, t / g.window[1], t % g.window[1], |narrow, wide, count| {
-                    add_scattered(&mut x[wide..], &y[narrow..narrow + count], g.stride[1], w);
-                });
-            }
+            wide_plane(g, &w[c * taps..(c + 1) * taps], y, x);
         }
     });
 }
@@ -129,11 +143,7 @@ pub fn weight(pool: &mut Pool, g: &Geometry, x: &[f32], y: &[f32], dw: &mut [f32
             dw.fill(0.0);
             for n in 0..g.narrow.batch {
                 let (x, y) = (&x[channel(g.wide, n * g.groups + c)], &y[channel(g.narrow, n * g.groups + c)]);
-                for (t, dw) in dw.iter_mut().enumerate() {
-                    rows(g, t / g.window[1], t % g.window[1], |narrow, wide, count| {
-                        *dw += dot_gathered(&y[narrow..narrow + count], &x[wide..], g.stride[1]);
-                    });
-                }
+                weight_plane(g, x, y, dw);
             }
         }
     });

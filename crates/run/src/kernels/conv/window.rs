@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use super::{Geometry, Image, tap};
-use crate::kernels::gemm::{Pack, Take, transpose};
+use crate::kernels::gemm::{Pack, Take};
 use crate::kernels::pool::Disjoint;
-use crate::kernels::simd::{Runs, Tile, wide};
+use crate::kernels::simd::{Runs, Tile, transpose, wide};
 
 /// One tap of a window.
 #[derive(Clone, Copy)]
