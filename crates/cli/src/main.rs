@@ -5,6 +5,8 @@
 
 mod describe;
 mod figures;
+mod outcome;
+mod train;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,12 +24,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Describe(describe::Arguments),
+    Train(Box<train::Arguments>),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
         Verb::Describe(arguments) => describe::run(&arguments),
+        Verb::Train(arguments) => train::run(&arguments),
     };
     match result.and_then(|text| show(&text)) {
         Ok(()) => ExitCode::SUCCESS,

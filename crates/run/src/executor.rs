@@ -4,8 +4,12 @@
 //! which never again), lets the policy act, waits for just what the kernel touches, and runs it. Training, planning
 //! and every comparison go through here.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use tiercel_core::{
-    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Traffic,
+    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Totals,
+    Traffic,
 };
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Tensor, TensorId, Trace};
@@ -40,6 +44,8 @@ pub struct Iteration {
 /// Plays one trace, iteration after iteration.
 pub struct Executor<'t> {
     trace: &'t Trace,
+    /// The names of the tensors, shared with their objects.
+    names: Vec<Arc<str>>,
     scripts: Vec<Script>,
     /// How many kernels ahead the policy hears of reads and writes.
     lookahead: usize,
@@ -56,6 +62,7 @@ impl<'t> Executor<'t> {
     pub fn new(trace: &'t Trace) -> Executor<'t> {
         Executor {
             trace,
+            names: trace.tensors.iter().map(|tensor| Arc::from(tensor.name.as_str())).collect(),
             scripts: scripts(trace),
             lookahead: 0,
             objects: vec![None; trace.tensors.len()],
@@ -77,6 +84,65 @@ impl<'t> Executor<'t> {
         self.objects[tensor.0 as usize]
     }
 
+    /// Takes the tensors that outlive iterations from the executor of another trace of the same network, by their
+    /// names: two traces then work on one set of weights.
+    pub fn adopt(&mut self, other: &Executor<'_>) {
+        let known = other.trace.tensors.iter().zip(&other.objects).filter(|(tensor, _)| tensor.persistent);
+        let known: HashMap<&str, ObjectId> =
+            known.filter_map(|(tensor, object)| Some((tensor.name.as_str(), (*object)?))).collect();
+        for (tensor, object) in self.trace.tensors.iter().zip(&mut self.objects) {
+            if tensor.persistent && object.is_none() {
+                *object = known.get(tensor.name.as_str()).copied();
+            }
+        }
+    }
+
+    /// Makes the tensors that outlive iterations and gives them their first contents, unless they are there.
+    pub fn prepare<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+    ) -> Result<(), Error> {
+        self.load(manager, policy, |tensor| tensor.persistent)
+    }
+
+    /// Hands the contents of tensors that outlive iterations to the world, one after the other, between iterations.
+    pub fn save<W: World + 'static>(
+        &self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        which: impl Fn(&Tensor) -> bool,
+    ) -> Result<(), Error> {
+        for (index, tensor) in self.trace.tensors.iter().enumerate() {
+            let Some(object) = self.objects[index].filter(|_| tensor.persistent && which(tensor)) else {
+                continue;
+            };
+            let operands = [Operand { object, access: Access::Read, bytes: tensor.bytes }];
+            policy.before(manager, Step::LOAD, &operands)?;
+            manager.begin(Step::LOAD, &operands)?;
+            let place = manager.place(object).expect("a kernel's operand has a place");
+            let saved = manager.backend_mut().save(tensor, place);
+            manager.end(Step::LOAD, &operands);
+            saved.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
+            policy.after(manager, Step::LOAD, &operands)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up an iteration that an error has ended: retires what does not outlive it, so that another can begin.
+    pub fn abandon<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+    ) -> Result<(), Error> {
+        for (tensor, object) in self.trace.tensors.iter().zip(&mut self.objects) {
+            if let Some(object) = object.take_if(|_| !tensor.persistent) {
+                say(manager, policy, object, Hint::Retire)?;
+            }
+        }
+        policy.iteration_ended(manager)
+    }
+
     /// Makes tensors that no kernel makes and gives them their first contents: those that outlive iterations, once,
     /// and each iteration's own inputs.
     fn load<W: World + 'static>(
@@ -86,7 +152,10 @@ impl<'t> Executor<'t> {
         which: impl Fn(&Tensor) -> bool,
     ) -> Result<(), Error> {
         for (index, tensor) in self.trace.tensors.iter().enumerate().filter(|(_, t)| which(t)) {
-            let object = manager.create(Some(&tensor.name), tensor.bytes)?;
+            if self.objects[index].is_some() {
+                continue;
+            }
+            let object = manager.create_named(Some(Arc::clone(&self.names[index])), tensor.bytes)?;
             self.objects[index] = Some(object);
             policy.place(manager, object)?;
             let operands = [Operand { object, access: Access::Write, bytes: tensor.bytes }];
@@ -108,10 +177,11 @@ impl<'t> Executor<'t> {
         policy: &mut dyn Policy,
     ) -> Result<Iteration, Error> {
         if self.iterations == 0 {
-            self.load(manager, policy, |tensor| tensor.persistent)?;
+            self.prepare(manager, policy)?;
         }
         self.load(manager, policy, is_fed)?;
-        let (began, before) = (manager.now(), manager.totals().clone());
+        let began = manager.now();
+        let Totals { stall, fetched, evicted, .. } = *manager.totals();
         for ahead in 0..self.lookahead.min(self.scripts.len()) {
             self.announce(manager, policy, ahead)?;
         }
@@ -126,9 +196,9 @@ impl<'t> Executor<'t> {
         let after = manager.totals();
         Ok(Iteration {
             time,
-            stall: after.stall - before.stall,
-            fetched: after.fetched - before.fetched,
-            evicted: after.evicted - before.evicted,
+            stall: after.stall - stall,
+            fetched: after.fetched - fetched,
+            evicted: after.evicted - evicted,
         })
     }
 
@@ -141,7 +211,8 @@ impl<'t> Executor<'t> {
         let step = Step(at as u32);
         for &tensor in &self.scripts[at].born {
             let Some(info) = self.trace.tensors.get(tensor.0 as usize) else { continue };
-            let object = manager.create(Some(&info.name), info.bytes)?;
+            let name = Arc::clone(&self.names[tensor.0 as usize]);
+            let object = manager.create_named(Some(name), info.bytes)?;
             self.objects[tensor.0 as usize] = Some(object);
             policy.place(manager, object)?;
         }

@@ -145,9 +145,11 @@ fn work<T: Pod, const R: usize, const W: usize>(
         places.push((manager.place(operand.object).ok_or("an operand has no place")?, size));
     }
     let started = manager.now();
+    let mut slices = Vec::with_capacity(operands.len());
     // SAFETY: called between `begin` and `end` of a kernel with these operands. The arrays that it writes are borrowed
     // mutably from the caller, so none of them is named twice.
-    let mut views = unsafe { views(manager.backend(), operands, &places)? }.into_iter();
+    unsafe { views(manager.backend(), operands, &places, &mut slices)? };
+    let mut views = slices.into_iter();
     let reads: [&[T]; R] = std::array::from_fn(|_| match views.next() {
         Some(View::Read(bytes)) => bytemuck::cast_slice(bytes),
         _ => unreachable!("arrays that are read come first"),

@@ -4,6 +4,7 @@ use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, 
 use tiercel_workload::Tensor;
 
 use crate::host::Host;
+use crate::profile::Profile;
 use crate::world::{Work, World};
 
 /// The bytes of one operand.
@@ -15,10 +16,39 @@ pub enum View<'a> {
     Write(&'a mut [u8]),
 }
 
+/// What changes from one iteration to the next beside the contents of tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn {
+    /// What first contents and whatever kernels do by chance follow from.
+    pub seed: u64,
+    /// Iterations before this one, since the weights were new; what is random, and what corrects for the first
+    /// iterations, follows from it.
+    pub iteration: u64,
+    /// What the learning rate of every update is multiplied by.
+    pub rate: f32,
+}
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn { seed: 0, iteration: 0, rate: 1.0 }
+    }
+}
+
 /// Arithmetic on memory that the manager owns.
 pub trait Kernels {
+    /// Says which iteration comes next.
+    fn turn(&mut self, turn: Turn) {
+        let _ = turn;
+    }
+
     /// Gives a tensor that no kernel makes its first contents.
     fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String>;
+
+    /// Takes the contents of a tensor that outlives iterations, between two of them.
+    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        let _ = (tensor, bytes);
+        Ok(())
+    }
 
     /// Runs a kernel on its operands, in the order of `work.operands`.
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
@@ -28,12 +58,20 @@ pub trait Kernels {
 pub struct Stage<K> {
     host: Host,
     kernels: K,
+    profile: Option<Profile>,
+    /// Kept between kernels so that none of them allocates.
+    views: Vec<View<'static>>,
 }
 
 impl<K: Kernels> Stage<K> {
     /// A world of these memories and these kernels.
     pub fn new(host: Host, kernels: K) -> Stage<K> {
-        Stage { host, kernels }
+        Stage { host, kernels, profile: None, views: Vec::new() }
+    }
+
+    /// The times of kernels by placement: recorded while there is a profile here.
+    pub fn times(&mut self) -> &mut Option<Profile> {
+        &mut self.profile
     }
 
     /// The memories.
@@ -45,9 +83,14 @@ impl<K: Kernels> Stage<K> {
     pub fn kernels(&self) -> &K {
         &self.kernels
     }
+
+    /// The kernels, to tell them something between iterations.
+    pub fn kernels_mut(&mut self) -> &mut K {
+        &mut self.kernels
+    }
 }
 
-/// The bytes of a kernel's operands.
+/// Lists the bytes of a kernel's operands.
 ///
 /// # Safety
 /// The manager has begun a kernel with just these operands, each object named once or only read, and the views are
@@ -57,8 +100,8 @@ pub(crate) unsafe fn views<'h>(
     host: &'h Host,
     operands: &[Operand],
     places: &[(Place, Bytes)],
-) -> Result<Vec<View<'h>>, String> {
-    let mut views = Vec::with_capacity(operands.len());
+    views: &mut Vec<View<'h>>,
+) -> Result<(), String> {
     for (operand, &(place, size)) in operands.iter().zip(places) {
         let slice = host.slice(place, size);
         let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
@@ -70,7 +113,14 @@ pub(crate) unsafe fn views<'h>(
             View::Read(unsafe { slice.as_ref() })
         });
     }
-    Ok(views)
+    Ok(())
+}
+
+/// The same allocation, empty, for views that live elsewhere.
+pub(crate) fn recycle<'b>(mut views: Vec<View<'_>>) -> Vec<View<'b>> {
+    views.clear();
+    // Nothing is left to map; the standard library keeps the allocation.
+    views.into_iter().map(|_| View::Read(&[])).collect()
 }
 
 impl<K> Backend for Stage<K> {
@@ -108,13 +158,26 @@ impl<K: Kernels> World for Stage<K> {
         self.kernels.load(tensor, unsafe { slice.as_mut() })
     }
 
+    fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
+        let slice = self.host.slice(place, tensor.bytes);
+        let slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
+        // SAFETY: the executor has begun a kernel that reads this object: the manager has waited for the copy that
+        // fills the region, and nothing writes to it until the kernel ends.
+        self.kernels.save(tensor, unsafe { slice.as_ref() })
+    }
+
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         let started = self.host.now();
+        let mut slices: Vec<View<'_>> = std::mem::take(&mut self.views);
         // SAFETY: the executor calls this between `begin` and `end` of just this kernel.
-        let mut views = unsafe { views(&self.host, work.operands, work.places)? };
-        self.kernels.run(work, &mut views)?;
-        drop(views);
+        let found = unsafe { views(&self.host, work.operands, work.places, &mut slices) };
+        let done = found.and_then(|()| self.kernels.run(work, &mut slices));
+        self.views = recycle(slices);
+        done?;
         self.host.charge(work.traffic, started);
+        if let Some(profile) = &mut self.profile {
+            profile.add(work, self.host.now() - started);
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use tiercel_core::{Bytes, Step};
 
 use crate::graph::{Graph, Node, ValueId, cost};
 use crate::storage;
-use crate::trace::{Kernel, Phase, Tensor, TensorId, Trace, Use};
+use crate::trace::{Kernel, Phase, Role, Tensor, TensorId, Trace, Use};
 
 /// When weights are updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,22 @@ impl Program {
         }
         let owners = storage::share(&graph, options.in_place);
         write(graph, &owners)
+    }
+
+    /// Gives every kernel the scratch memory that `need` says, as a tensor that this kernel alone writes, and calls
+    /// its name after the kernel's. Whoever runs the arithmetic knows how much that is; a kernel that needs none gets
+    /// none.
+    pub fn with_workspace(mut self, need: impl Fn(&Graph, &Node) -> Bytes) -> Program {
+        for (node, kernel) in self.graph.nodes.iter().zip(&mut self.trace.kernels) {
+            let bytes = need(&self.graph, node);
+            if bytes > Bytes::ZERO {
+                let tensor = TensorId(self.trace.tensors.len() as u32);
+                let name = format!("{}.workspace", node.name);
+                self.trace.tensors.push(Tensor { name, bytes, role: Role::Workspace, persistent: false });
+                kernel.writes.push(Use { tensor, bytes });
+            }
+        }
+        self
     }
 
     /// The node that runs at this step.

@@ -117,14 +117,18 @@ impl<B: Backend + ?Sized> Manager<B> {
 
     /// Makes an object without a region; the policy places it.
     pub fn create(&mut self, name: Option<&str>, size: Bytes) -> Result<ObjectId, Error> {
+        self.create_named(name.map(Arc::from), size)
+    }
+
+    /// The same with a name that is shared, so that whoever makes the same objects again and again allocates nothing.
+    pub fn create_named(&mut self, name: Option<Arc<str>>, size: Bytes) -> Result<ObjectId, Error> {
         let largest = self.spaces.iter().enumerate().max_by_key(|(_, space)| space.capacity());
         let (tier, space) = largest.expect("a machine has tiers");
         if size > space.capacity() {
             let tier = self.machine.tiers[tier].name.clone();
-            let what = name.unwrap_or("an object").to_string();
+            let what = name.as_deref().unwrap_or("an object").to_string();
             return Err(Error::TooLarge { what, wanted: size, tier, capacity: space.capacity() });
         }
-        let name: Option<Arc<str>> = name.map(Arc::from);
         let object = ObjectId(self.objects.insert(Object {
             name: name.clone(),
             size,

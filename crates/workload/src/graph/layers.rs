@@ -105,7 +105,13 @@ impl Builder {
     /// A linear layer to `features`, with a bias.
     pub fn linear(&mut self, x: ValueId, features: u64) -> ValueId {
         let inputs = self.shape(x).last();
-        let weight = self.weight("weight", [features, inputs], he(inputs));
+        self.linear_with(x, features, he(inputs))
+    }
+
+    /// A linear layer to `features`, with a bias, whose weights begin as said.
+    pub fn linear_with(&mut self, x: ValueId, features: u64, init: Init) -> ValueId {
+        let inputs = self.shape(x).last();
+        let weight = self.weight("weight", [features, inputs], init);
         let bias = self.weight("bias", [features], Init::Constant(0.0));
         self.apply(Op::Linear, &[x, weight, bias])
     }

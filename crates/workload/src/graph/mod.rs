@@ -41,6 +41,8 @@ pub enum Init {
     Normal(f32),
     /// Whole numbers at random, all below this one: token ids, labels.
     Below(u64),
+    /// 0, 1, 2, and so on: the positions of a sequence.
+    Ascending,
     /// A copy of another value: the f32 master of a bf16 weight.
     Copy(ValueId),
 }

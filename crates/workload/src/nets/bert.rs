@@ -5,7 +5,7 @@
 //! logits. 15 % of the positions are masked.
 
 use super::{Net, Options};
-use crate::graph::{Activation, Builder, Op, Optimizer, ValueId};
+use crate::graph::{Activation, Builder, DType, Init, Op, Optimizer, ValueId};
 
 pub(super) const BERT_LARGE: Net = Net {
     name: "bert-large",
@@ -15,6 +15,8 @@ pub(super) const BERT_LARGE: Net = Net {
 };
 
 const WORDS: u64 = 30_522;
+/// What weights begin as.
+const SMALL: Init = Init::Normal(0.02);
 
 fn write(b: &mut Builder, options: &Options, batch: u64) {
     let length = options.sequence.unwrap_or(384);
@@ -24,7 +26,7 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
     let x = b.embedding(words, WORDS, width);
     let table = b.weights()[..].first().copied();
     b.layer("embedding.positions");
-    let positions = b.ids("positions", [length], length);
+    let positions = b.outside("positions", [length].into(), DType::I32, Init::Ascending);
     let p = b.embedding(positions, length.max(512), width);
     let x = b.add(x, p);
     b.layer("embedding.segments");
@@ -40,7 +42,7 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
     b.layer("pooler");
     let first = b.apply(Op::Slice { axis: 1, start: 0, length: 1 }, &[x]);
     let first = b.reshape(first, [batch, width]);
-    let pooled = b.linear(first, width);
+    let pooled = b.linear_with(first, width, SMALL);
     let pooled = b.activate(pooled, Activation::Tanh);
     let order = b.cross_entropy(pooled, "sentence-labels");
 
@@ -59,19 +61,19 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
 fn encoder(b: &mut Builder, name: &str, x: ValueId, width: u64) -> ValueId {
     let qkv = ["query", "key", "value"].map(|part| {
         b.layer(&format!("{name}.{part}"));
-        b.linear(x, width)
+        b.linear_with(x, width, SMALL)
     });
     b.layer(&format!("{name}.attention"));
     let y = b.attention(qkv, (width / 64).max(1), false, 0.1);
-    let y = b.linear(y, width);
+    let y = b.linear_with(y, width, SMALL);
     let y = b.dropout(y, 0.1);
     let y = b.add(y, x);
     let x = b.layer_norm(y);
     b.layer(&format!("{name}.up"));
-    let y = b.linear(x, 4 * width);
+    let y = b.linear_with(x, 4 * width, SMALL);
     let y = b.activate(y, Activation::Gelu);
     b.layer(&format!("{name}.down"));
-    let y = b.linear(y, width);
+    let y = b.linear_with(y, width, SMALL);
     let y = b.dropout(y, 0.1);
     let y = b.add(y, x);
     b.layer_norm(y)

@@ -19,9 +19,10 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
     if steps > 10_000 {
         return b.fail("lstm", format!("{steps} steps unrolled; at most 10000 are"));
     }
-    let words = b.ids("words", [steps, batch], WORDS);
+    let count = options.words.unwrap_or(WORDS);
+    let words = b.ids("words", [steps, batch], count);
     b.layer("embedding");
-    let x = b.embedding(words, WORDS, width);
+    let x = b.embedding(words, count, width);
     let x = b.dropout(x, 0.5);
     let pieces = b.split(x, 0, steps);
     let mut xs: Vec<ValueId> = pieces.into_iter().map(|x| b.reshape(x, [batch, width])).collect();
@@ -31,7 +32,7 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
     b.layer("softmax");
     let x = b.concat(&xs, 0);
     let x = b.dropout(x, 0.5);
-    let logits = b.linear(x, WORDS);
+    let logits = b.linear(x, count);
     let loss = b.cross_entropy(logits, "next-words");
     b.train(&[loss], options.optimizer.unwrap_or(Optimizer::SGD));
 }

@@ -2,8 +2,10 @@
 
 use crate::graph::{Builder, ConvLayer, DType, GraphError, Optimizer, ValueId};
 use crate::schedule::{self, Program};
+use crate::spelling;
 
 mod bert;
+mod cnn;
 mod dcgan;
 mod densenet;
 mod dlrm;
@@ -29,6 +31,8 @@ pub struct Options {
     pub depth: Option<u64>,
     /// Features of a layer, where the network has that choice.
     pub width: Option<u64>,
+    /// Different words of a language model, where the network has that choice: 256 for text by the byte.
+    pub words: Option<u64>,
     /// The number format of weights and activations.
     pub dtype: DType,
     /// How weights change.
@@ -64,6 +68,7 @@ impl Net {
             ("sequence", options.sequence, 1 << 20),
             ("depth", options.depth, 1 << 20),
             ("width", options.width, 1 << 20),
+            ("words", options.words, 1 << 24),
         ];
         for (name, value, limit) in limits {
             if let Some(value) = value.filter(|v| !(1..=limit).contains(v)) {
@@ -95,28 +100,10 @@ pub fn find(name: &str) -> Option<&'static Net> {
 
 /// The network whose name is most like this one, if any is like it at all.
 pub fn nearest(name: &str) -> Option<&'static Net> {
-    let name = name.to_ascii_lowercase();
-    let distance = |net: &&Net| edits(&name, net.name);
-    let best = NETS.iter().min_by_key(distance)?;
-    (distance(&best) <= 2.max(name.chars().count() / 3)).then_some(best)
+    find(spelling::nearest(name, NETS.iter().map(|net| net.name))?)
 }
 
-/// How many characters must be inserted, removed or replaced to make `a` of `b`.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(100).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
-}
-
-static NETS: [Net; 22] = [
+static NETS: [Net; 23] = [
     vgg::VGG16,
     vgg::VGG19,
     vgg::VGG116,
@@ -135,6 +122,7 @@ static NETS: [Net; 22] = [
     gpt2::GPT2,
     dlrm::DLRM,
     mlp::MLP,
+    cnn::CNN,
     vgg::VGG416_AUTOTM,
     resnet::RESNET200_AUTOTM,
     densenet::DENSENET264_AUTOTM,

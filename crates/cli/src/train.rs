@@ -1,0 +1,423 @@
+//! `tiercel train`: trains a network on this machine's memory with real arithmetic.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use tiercel_core::{Backing, Bytes, Machine, TierId};
+use tiercel_policies::{NAMES, by_name};
+use tiercel_run::kernels::{Library, prepare};
+use tiercel_run::train::data::{self, Idx, Pictures};
+use tiercel_run::train::{
+    Data, Images, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room,
+};
+use tiercel_run::train::{Lesson, with_rate};
+use tiercel_workload::graph::{DType, Optimizer};
+use tiercel_workload::{Lifetimes, Workload, nets, open, spelling};
+
+use crate::outcome::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel train
+      a small network on the digits that come with Tiercel, on a fifth of the fast memory that it wants
+  tiercel train resnet50 --batch 8 --image 64 --iterations 5 --slow file:/tmp --system cachedarrays-lmp --lookahead 4
+      ResNet-50 on random images, with the disk as the slow memory";
+
+/// Train a network on this machine's memory with real arithmetic, most of it in slow memory if need be.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A network (such as cnn, mlp, vgg16, resnet50, gpt2)
+    #[arg(value_name = "NET", default_value = "cnn")]
+    net: String,
+    /// What to learn from: `digits` (comes with Tiercel), `synthetic`, a folder of IDX files as MNIST has them, or a file of text
+    #[arg(long, value_name = "DATA")]
+    data: Option<String>,
+    /// Samples in a batch
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
+    /// Height and width of an image; the data's own unless set
+    #[arg(long, value_name = "N")]
+    image: Option<u64>,
+    /// Positions or time steps of a sequence
+    #[arg(long, value_name = "N")]
+    sequence: Option<u64>,
+    /// Layers or blocks, for networks that have the choice
+    #[arg(long, value_name = "N")]
+    depth: Option<u64>,
+    /// Features of a layer, for networks that have the choice
+    #[arg(long, value_name = "N")]
+    width: Option<u64>,
+    /// Number format of weights and activations
+    #[arg(long, value_enum, default_value_t = Format::F32)]
+    dtype: Format,
+    /// Train until so many iterations are done, those before a checkpoint included
+    #[arg(long, value_name = "K", conflicts_with = "epochs")]
+    iterations: Option<u64>,
+    /// Train until the data has been seen so many times [default: 5; 10 iterations on synthetic data]
+    #[arg(long, value_name = "E")]
+    epochs: Option<u64>,
+    /// Fast memory: a share of what training keeps in memory at its peak, or an amount
+    #[arg(long, value_name = "20%|8MiB", default_value = "20%")]
+    fast: String,
+    /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
+    #[arg(long, value_name = "BACKING", default_value = "throttled")]
+    slow: String,
+    /// Who decides where tensors live
+    #[arg(long, value_name = "POLICY", default_value = "cachedarrays-lm")]
+    system: String,
+    /// How many kernels ahead the policy hears what comes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    lookahead: usize,
+    /// Learning rate; each optimizer has its own default
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f32>,
+    /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP], in iterations
+    #[arg(long, value_name = "SCHEDULE", default_value = "constant")]
+    schedule: String,
+    /// How weights change; each network has its own default
+    #[arg(long, value_enum)]
+    optimizer: Option<Rule>,
+    /// Write weights, optimizer state and progress to this file at the end (safetensors)
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Write the checkpoint after every so many iterations too
+    #[arg(long, value_name = "N", requires = "checkpoint")]
+    every: Option<u64>,
+    /// Go on from the checkpoint if it is there
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+    /// Threads that compute; results do not depend on them [default: one a core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// One JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Seed of weights, data and chance; a resumed run keeps its own
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// The number formats on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    F32,
+    Bf16,
+}
+
+/// The optimizers on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rule {
+    Sgd,
+    Momentum,
+    Adamw,
+}
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, String> {
+    let threads =
+        arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let source = Source::open(arguments)?;
+    let task = task(arguments, &source, threads.max(1))?;
+    let peak = Lifetimes::new(&task.training.trace).peak().1;
+    let machine = machine(arguments, &task, peak)?;
+    let policy = by_name(&arguments.system).ok_or_else(|| unknown_system(&arguments.system))?;
+    let batch = task.batch.max(1);
+    let data = source.data()?;
+    task.check(data.as_ref())?;
+    let epoch = data.samples(data::Split::Train).map(|samples| samples.div_ceil(batch).max(1));
+    let until = match (arguments.iterations, arguments.epochs, epoch) {
+        (Some(iterations), ..) => iterations,
+        (None, epochs, Some(epoch)) => epochs.unwrap_or(5).saturating_mul(epoch),
+        (None, Some(_), None) => return Err("synthetic data has no epochs; give --iterations".to_string()),
+        (None, None, None) => 10,
+    };
+    let schedule = schedule(&arguments.schedule, until)?;
+    let settings = Settings { seed: arguments.seed, schedule, lookahead: arguments.lookahead };
+    let library = |program: &_| Library::new(program, threads.max(1));
+    let trainer = Trainer::new(&task, &machine, policy, data, settings, library);
+    let mut trainer = trainer.map_err(|error| error.to_string())?;
+
+    let resumed = resume(arguments, &mut trainer, schedule)?;
+    let (lessons, interrupted) = learn(arguments, &mut trainer, until)?;
+    let saved = match &arguments.checkpoint {
+        Some(path) => trainer.save(path).map(|()| Some(path.display().to_string())),
+        None => Ok(None),
+    };
+    let saved = saved.map_err(|error| error.to_string())?;
+    let score = if interrupted { Ok(None) } else { trainer.evaluate() };
+    let outcome = Outcome {
+        net: arguments.net.clone(),
+        batch,
+        dtype: match arguments.dtype {
+            Format::F32 => "f32",
+            Format::Bf16 => "bf16",
+        },
+        data: trainer.about_data(),
+        system: arguments.system.clone(),
+        threads,
+        seed: arguments.seed,
+        peak,
+        fast: machine.tier(TierId(0)).capacity,
+        slow: machine.tier(TierId(1)).backing.to_string(),
+        emulated: machine
+            .tier_ids()
+            .filter(|t| trainer.emulated(*t))
+            .map(|t| machine.tier(t).name.clone())
+            .collect(),
+        lessons,
+        totals: trainer.totals().clone(),
+        score: score.map_err(|error| error.to_string())?,
+        hash: trainer.digest().map_err(|error| error.to_string())?,
+        resumed,
+        interrupted,
+        checkpoint: saved,
+    };
+    if arguments.json { Ok(format!("{:#}\n", outcome.document())) } else { Ok(outcome.table()) }
+}
+
+/// The data, before it is known whether it fits.
+enum Source {
+    Synthetic,
+    Images(Box<Images>),
+    Text(Text),
+}
+
+impl Source {
+    fn open(arguments: &Arguments) -> Result<Source, String> {
+        let own = if matches!(arguments.net.as_str(), "cnn" | "mlp") { "digits" } else { "synthetic" };
+        match arguments.data.as_deref().unwrap_or(own) {
+            "synthetic" => Ok(Source::Synthetic),
+            "digits" => Ok(Source::Images(Box::new(digits()?))),
+            path => {
+                let path = PathBuf::from(path);
+                let opened = if path.is_dir() {
+                    Images::open(&path).map(|images| Source::Images(Box::new(images)))
+                } else {
+                    Text::open(&path).map(Source::Text)
+                };
+                opened.map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    fn data(self) -> Result<Box<dyn Data>, String> {
+        Ok(match self {
+            Source::Synthetic => Box::new(Synthetic),
+            Source::Images(images) => images,
+            Source::Text(text) => Box::new(text),
+        })
+    }
+}
+
+/// The digits that come with Tiercel (see data/README.md).
+fn digits() -> Result<Images, String> {
+    let pictures = |images: &[u8], labels: &[u8]| {
+        let images = Idx::parse(images, 3).map_err(|error| error.to_string())?;
+        let labels = Idx::parse(labels, 1).map_err(|error| error.to_string())?;
+        Pictures::new(images.dims[1], images.dims[2], images.bytes, labels.bytes)
+    };
+    macro_rules! file {
+        ($name:literal) => {
+            include_bytes!(concat!("../../../data/digits/", $name))
+        };
+    }
+    let train = pictures(file!("train-images-idx3-ubyte"), file!("train-labels-idx1-ubyte"))?;
+    let test = pictures(file!("t10k-images-idx3-ubyte"), file!("t10k-labels-idx1-ubyte"))?;
+    Images::new("digits", train, test)
+}
+
+/// The network with everything that was chosen, in sizes that fit the data.
+fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, String> {
+    let image = match source {
+        // Networks for photographs halve an image five times.
+        Source::Images(images) => match arguments.net.as_str() {
+            "cnn" | "mlp" => Some(images.side()),
+            _ => Some(images.side().next_multiple_of(32)),
+        },
+        _ => None,
+    };
+    let options = nets::Options {
+        batch: arguments.batch,
+        image: arguments.image.or(image),
+        sequence: arguments.sequence,
+        depth: arguments.depth,
+        width: arguments.width,
+        words: matches!(source, Source::Text(_)).then_some(Text::WORDS),
+        dtype: match arguments.dtype {
+            Format::F32 => DType::F32,
+            Format::Bf16 => DType::Bf16,
+        },
+        optimizer: arguments.optimizer.map(|rule| match rule {
+            Rule::Sgd => Optimizer::SGD,
+            Rule::Momentum => Optimizer::MOMENTUM,
+            Rule::Adamw => Optimizer::ADAMW,
+        }),
+        ..nets::Options::default()
+    };
+    let workload = open(&arguments.net, &options).map_err(|error| error.to_string())?;
+    let Workload::Program { mut program, batch } = workload else {
+        return Err(format!("{}: a trace says what is computed on, not how; give a network", arguments.net));
+    };
+    if let Some(rate) = arguments.lr {
+        if !(rate.is_finite() && rate >= 0.0) {
+            return Err(format!("a learning rate of {rate} makes no sense"));
+        }
+        program = with_rate(program, rate);
+    }
+    Ok(Task::new(program, batch, |program| prepare(program, threads)))
+}
+
+/// A fast tier of the size that was asked for, and a slow one that holds everything.
+fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, String> {
+    let slow: Backing = arguments.slow.parse().map_err(|error| format!("--slow: {error}"))?;
+    let trace = &task.training.trace;
+    let everything = arguments.system == "fast-only" && arguments.fast == "20%";
+    let share = arguments.fast.trim().strip_suffix('%');
+    let fast = match share.map(|share| share.trim().parse::<f64>()) {
+        _ if everything => room::ample(trace, Bytes::kib(4)),
+        Some(Ok(share)) if share > 0.0 && share <= 1000.0 => {
+            Bytes((peak.0 as f64 * share / 100.0).ceil() as u64)
+        }
+        Some(_) => return Err(format!("--fast: `{}` is no share of the peak", arguments.fast)),
+        None => arguments.fast.parse().map_err(|error| format!("--fast: {error}"))?,
+    };
+    let machine = room::machine(trace, fast, slow);
+    let whole = Bytes(fast.0.next_multiple_of(machine.grain().0));
+    let machine = machine.with_capacity(TierId(0), whole);
+    let programs = [Some(&task.training), task.evaluation.as_ref()];
+    let largest = programs
+        .into_iter()
+        .flatten()
+        .map(|program| (program, room::working_set(&program.trace, machine.grain())));
+    if let Some((program, (step, least))) = largest.max_by_key(|(_, (_, bytes))| *bytes)
+        && least > whole
+        && !machine.tier(TierId(1)).computable
+    {
+        return Err(format!(
+            "--fast {}: {fast} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
+             --fast {}KiB would do",
+            arguments.fast,
+            machine.tier(TierId(1)).backing,
+            program.node(step).name,
+            least.0.div_ceil(1024)
+        ));
+    }
+    Ok(machine)
+}
+
+fn unknown_system(name: &str) -> String {
+    let nearest = spelling::nearest(name, NAMES.into_iter());
+    let nearest = nearest.map(|n| format!("; did you mean `{n}`?"));
+    format!("no system `{name}`{}", nearest.unwrap_or_else(|| format!("; there are {}", NAMES.join(", "))))
+}
+
+/// A schedule of which the end may be left to the run.
+fn schedule(text: &str, until: u64) -> Result<Schedule, String> {
+    let whole = match text.split(':').collect::<Vec<_>>()[..] {
+        ["cosine"] => format!("cosine:0:{until}"),
+        ["cosine", warmup] => format!("cosine:{warmup}:{until}"),
+        _ => text.to_string(),
+    };
+    whole.parse().map_err(|error| format!("--schedule: {error}"))
+}
+
+/// Goes on from the checkpoint, where that was asked for and there is one.
+fn resume(
+    arguments: &Arguments,
+    trainer: &mut Trainer<'_, Library>,
+    schedule: Schedule,
+) -> Result<Option<u64>, String> {
+    let Some(path) = &arguments.checkpoint else { return Ok(None) };
+    checkpoint::tidy(path).map_err(|error| error.to_string())?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(format!("checkpoint `{}`: there is no folder `{}`", path.display(), folder.display()));
+    }
+    if !arguments.resume || !path.exists() {
+        return Ok(None);
+    }
+    let progress = trainer.resume(path).map_err(|error| error.to_string())?;
+    if progress.schedule != schedule.to_string() {
+        eprintln!(
+            "tiercel: the checkpoint was written under schedule {}; going on with {schedule}",
+            progress.schedule
+        );
+    }
+    Ok(Some(progress.iteration))
+}
+
+/// Whether somebody wants the run to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Trains until enough iterations are done, or somebody wants it to end.
+fn learn(
+    arguments: &Arguments,
+    trainer: &mut Trainer<'_, Library>,
+    until: u64,
+) -> Result<(Vec<Lesson>, bool), String> {
+    // A second interrupt does not wait for the iteration.
+    let handler = || {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))?;
+    let mut bar = Bar::new(until);
+    let mut lessons = Vec::new();
+    while trainer.iteration() < until && !STOP.load(Ordering::SeqCst) {
+        let lesson = trainer.iterate().map_err(|error| error.to_string())?;
+        bar.show(trainer.iteration(), lesson.loss);
+        lessons.push(lesson);
+        if let (Some(every), Some(path)) = (arguments.every, &arguments.checkpoint)
+            && trainer.iteration().is_multiple_of(every.max(1))
+            && trainer.iteration() < until
+        {
+            trainer.save(path).map_err(|error| error.to_string())?;
+        }
+    }
+    bar.clear();
+    let interrupted = trainer.iteration() < until;
+    if interrupted {
+        eprintln!("tiercel: interrupted after {} of {until} iterations", trainer.iteration());
+    }
+    Ok((lessons, interrupted))
+}
+
+/// A progress bar for runs that somebody may be waiting for: a terminal is there, and two seconds have passed.
+struct Bar {
+    until: u64,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    fn new(until: u64) -> Bar {
+        Bar { until, started: Instant::now(), bar: None }
+    }
+
+    fn show(&mut self, done: u64, loss: f32) {
+        if self.bar.is_none() {
+            if !std::io::stderr().is_terminal() || self.started.elapsed() < Duration::from_secs(2) {
+                return;
+            }
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len}  loss {msg}  {eta} left");
+            let bar = ProgressBar::new(self.until);
+            self.bar = Some(style.map_or(bar.clone(), |style| bar.with_style(style)));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(format!("{loss:.4}"));
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

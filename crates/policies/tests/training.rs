@@ -1,0 +1,120 @@
+//! Networks learn, on real data and on little fast memory, and where their tensors live changes nothing but time.
+
+mod classroom;
+
+use classroom::{Folder, Home, Outcome, digits, net, train, trainer};
+use tiercel_core::{Backing, Bytes, Nanos, TierId};
+use tiercel_run::train::data::grammar;
+use tiercel_run::train::{Schedule, Settings, Synthetic, Text};
+use tiercel_workload::graph::Optimizer;
+use tiercel_workload::nets::Options;
+
+/// A small convolutional network with batch norms on the digits that ship.
+fn learn_digits(home: &Home, iterations: u64) -> Outcome {
+    let options = Options { batch: Some(64), image: Some(8), width: Some(16), ..Options::default() };
+    let task = net("cnn", options);
+    let schedule = Schedule::Cosine { warmup: 10, iterations };
+    let mut run = trainer(&task, home, digits(), Settings { seed: 1, schedule, lookahead: 0 });
+    train(&mut run, iterations, |_| {})
+}
+
+#[test]
+fn digits_are_learnt_and_where_tensors_live_changes_nothing() {
+    let fast = learn_digits(&Home::fast(), 160);
+    let score = fast.score.expect("there are labels");
+    assert_eq!(score.guesses, 359);
+    assert!(score.accuracy() >= 0.96, "{score:?}");
+    assert_eq!(learn_digits(&Home::tight("cachedarrays-lm"), 160), fast);
+}
+
+#[test]
+fn every_policy_and_an_emulated_tier_give_the_same_bits() {
+    let fast = learn_digits(&Home::fast(), 8);
+    for policy in
+        ["slow-only", "first-touch", "memory-mode", "cachedarrays-0", "cachedarrays-l", "cachedarrays-lmp"]
+    {
+        for lookahead in [0, 3] {
+            let home = Home { slow: Backing::Throttled, lookahead, ..Home::tight(policy) };
+            assert_eq!(learn_digits(&home, 8), fast, "{policy}, lookahead {lookahead}");
+        }
+    }
+}
+
+#[test]
+fn a_language_is_learnt_and_where_tensors_live_changes_nothing() {
+    let options = Options {
+        batch: Some(8),
+        sequence: Some(48),
+        depth: Some(2),
+        width: Some(64),
+        words: Some(256),
+        optimizer: Some(Optimizer::AdamW { rate: 3e-3, betas: [0.9, 0.99], epsilon: 1e-8, decay: 0.01 }),
+        ..Options::default()
+    };
+    let task = net("gpt2", options);
+    let learn = |home: &Home| {
+        let schedule = Schedule::Cosine { warmup: 20, iterations: 300 };
+        let text = Text::new("grammar", grammar(5, 200_000));
+        let mut run = trainer(&task, home, text, Settings { seed: 2, schedule, lookahead: 0 });
+        train(&mut run, 300, |_| {})
+    };
+    let fast = learn(&Home::fast());
+    let score = fast.score.expect("there are labels");
+    // One of 256 bytes at random costs 5.5; letters by their frequency about 2.8; the grammar itself 0.17.
+    assert!(score.loss < 0.6, "{score:?}");
+    assert_eq!(learn(&Home::tight("cachedarrays-lm")), fast);
+}
+
+#[test]
+fn the_disk_can_be_the_slow_memory() {
+    let folder = Folder::new("disk");
+    let options =
+        Options { batch: Some(32), image: Some(16), depth: Some(10), width: Some(256), ..Options::default() };
+    let task = net("mlp", options);
+    let run = |home: &Home| {
+        let mut run = trainer(&task, home, Synthetic, Settings::default());
+        let (mut time, mut stall) = (Nanos::ZERO, Nanos::ZERO);
+        let outcome = train(&mut run, 12, |lesson| {
+            time += lesson.figures.time;
+            stall += lesson.figures.stall;
+        });
+        (outcome, stall.seconds() / time.seconds(), run.totals().clone())
+    };
+    let (fast, ..) = run(&Home::fast());
+    for (policy, lookahead) in [("cachedarrays-lm", 0), ("cachedarrays-lmp", 3)] {
+        let slow = Backing::File(folder.0.display().to_string());
+        let home = Home { policy, share: 0.2, slow, lookahead };
+        let (outcome, share, totals) = run(&home);
+        assert_eq!(outcome, fast, "{policy}");
+        assert!(totals.evicted > Bytes::ZERO && totals.peak[1] > Bytes::ZERO);
+        println!("{policy}, lookahead {lookahead}: kernels waited {:.0} % of the time", share * 100.0);
+    }
+    assert_eq!(std::fs::read_dir(&folder.0).expect("it is there").count(), 0, "nothing is left on the disk");
+}
+
+#[test]
+fn kernels_are_timed_by_where_their_operands_are() {
+    let task = net("mlp", Options { batch: Some(16), width: Some(64), ..Options::default() });
+    let home = Home { slow: Backing::Throttled, ..Home::tight("slow-only") };
+    let mut run = trainer(&task, &home, Synthetic, Settings::default());
+    run.record_times();
+    for _ in 0..3 {
+        run.iterate().expect("it trains");
+    }
+    run.evaluate().expect("no test data, no error");
+    let times = run.take_times();
+    let mut seen = 0;
+    for line in times.iter() {
+        let kernel = task.training.trace.kernel(line.step);
+        assert_eq!(line.tiers.len(), kernel.reads.len() + kernel.writes.len());
+        assert!(line.tiers.iter().all(|tier| *tier == TierId(1)));
+        assert_eq!(line.runs, 3);
+        assert!(line.least > Nanos::ZERO && line.least <= line.mean() && line.total >= line.least);
+        assert_eq!(line.timing().time, line.least);
+        assert_eq!(times.of(line.step), [line.clone()]);
+        seen += 1;
+    }
+    assert_eq!(seen, task.training.trace.kernels.len());
+    run.iterate().expect("it trains");
+    assert_eq!(run.take_times().iter().count(), 0, "nothing is recorded unless asked");
+}

@@ -1,0 +1,196 @@
+//! What a kernel function gets: the operands and results of its node as slices of numbers, scratch memory, threads.
+//!
+//! An operand whose memory a result takes over is one slice only, the result's: [`Args::maybe`] says so, and the
+//! function works in place.
+
+use tiercel_workload::graph::{DType, Graph, Node, Op, Shape};
+
+use super::pool::Pool;
+use crate::stage::View;
+
+/// The shape and number format of one operand or result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Form {
+    pub shape: Shape,
+    pub dtype: DType,
+}
+
+/// A node as the kernels see it.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub op: Op,
+    pub inputs: Vec<Form>,
+    pub outputs: Vec<Form>,
+}
+
+impl Call {
+    pub fn new(graph: &Graph, node: &Node) -> Call {
+        let form = |v: &tiercel_workload::graph::ValueId| {
+            let value = graph.value(*v);
+            Form { shape: value.shape, dtype: value.dtype }
+        };
+        let (inputs, outputs) =
+            (node.inputs.iter().map(form).collect(), node.outputs.iter().map(form).collect());
+        Call { op: node.op.clone(), inputs, outputs }
+    }
+
+    /// An extent of operand `at`.
+    pub fn dim(&self, at: usize, axis: usize) -> usize {
+        self.inputs[at].shape.dim(axis) as usize
+    }
+
+    /// The extent of the last axis of operand `at`.
+    pub fn last(&self, at: usize) -> usize {
+        self.inputs[at].shape.last() as usize
+    }
+
+    /// The elements of operand `at`.
+    pub fn len(&self, at: usize) -> usize {
+        self.inputs[at].shape.elements() as usize
+    }
+}
+
+/// Where in a kernel's views the operands of a node are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+/// What training decides anew for every iteration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Seed of the whole run.
+    pub seed: u64,
+    /// Iterations before this one.
+    pub iteration: u64,
+    /// Multiplies the learning rate of every update.
+    pub rate: f32,
+}
+
+/// The operands, results, scratch memory and threads of one call.
+pub(super) struct Args<'a, 'v> {
+    pub call: &'v Call,
+    pub places: &'v Places,
+    pub views: &'v mut [View<'a>],
+    pub scratch: &'a mut [f32],
+    pub pool: &'v mut Pool,
+    pub moment: Moment,
+}
+
+/// Whole numbers of either width.
+#[derive(Clone, Copy)]
+pub(super) enum Ids<'a> {
+    Short(&'a [i32]),
+    Long(&'a [i64]),
+}
+
+impl Ids<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Ids::Short(ids) => ids.len(),
+            Ids::Long(ids) => ids.len(),
+        }
+    }
+
+    /// Number `at`, which must be below `below`.
+    #[inline]
+    pub fn get(&self, at: usize, below: usize) -> Result<usize, String> {
+        let id = match self {
+            Ids::Short(ids) => i64::from(ids[at]),
+            Ids::Long(ids) => ids[at],
+        };
+        match usize::try_from(id) {
+            Ok(index) if index < below => Ok(index),
+            _ => Err(format!("id {id} at position {at} is not below {below}")),
+        }
+    }
+
+    /// Says which number is not below `below`, if any.
+    pub fn check(&self, below: usize) -> Result<(), String> {
+        (0..self.len()).try_for_each(|at| self.get(at, below).map(drop))
+    }
+
+    /// Number `at`, after [`Ids::check`].
+    #[inline]
+    pub fn at(&self, at: usize) -> usize {
+        match self {
+            Ids::Short(ids) => ids[at] as usize,
+            Ids::Long(ids) => ids[at] as usize,
+        }
+    }
+}
+
+/// Elements that numbers are stored as.
+fn cast<'a, T: bytemuck::Pod>(bytes: &'a [u8], what: &str) -> Result<&'a [T], String> {
+    bytemuck::try_cast_slice(bytes).map_err(|e| format!("{what}: {e}"))
+}
+
+fn cast_mut<'a, T: bytemuck::Pod>(bytes: &'a mut [u8], what: &str) -> Result<&'a mut [T], String> {
+    bytemuck::try_cast_slice_mut(bytes).map_err(|e| format!("{what}: {e}"))
+}
+
+impl<'a> Args<'a, '_> {
+    /// Operand `at`, or `None` where it lies in the memory of a result.
+    pub fn maybe(&self, at: usize) -> Result<Option<&'a [f32]>, String> {
+        let form = self.call.inputs[at];
+        match self.views[self.places.inputs[at]] {
+            View::Read(bytes) => {
+                if form.dtype != DType::F32 {
+                    return Err(format!("operand {at} is {} and must be f32", form.dtype.name()));
+                }
+                let numbers: &[f32] = cast(bytes, "operand")?;
+                Ok(Some(&numbers[..form.shape.elements() as usize]))
+            }
+            View::Write(_) => Ok(None),
+        }
+    }
+
+    /// Operand `at`.
+    pub fn read(&self, at: usize) -> Result<&'a [f32], String> {
+        self.maybe(at)?
+            .ok_or_else(|| format!("operand {at} is overwritten by a result, which it must not be"))
+    }
+
+    /// Operand `at`, where there is one.
+    pub fn optional(&self, at: usize) -> Result<Option<&'a [f32]>, String> {
+        if at < self.call.inputs.len() { self.read(at).map(Some) } else { Ok(None) }
+    }
+
+    /// Operand `at` as whole numbers.
+    pub fn ids(&self, at: usize) -> Result<Ids<'a>, String> {
+        let form = self.call.inputs[at];
+        let View::Read(bytes) = self.views[self.places.inputs[at]] else {
+            return Err(format!("operand {at} is overwritten by a result, which it must not be"));
+        };
+        let len = form.shape.elements() as usize;
+        match form.dtype {
+            DType::I32 => Ok(Ids::Short(&cast(bytes, "ids")?[..len])),
+            DType::I64 => Ok(Ids::Long(&cast(bytes, "ids")?[..len])),
+            other => Err(format!("operand {at} is {} and must be whole numbers", other.name())),
+        }
+    }
+
+    /// Result `at`; once only.
+    pub fn write(&mut self, at: usize) -> Result<&'a mut [f32], String> {
+        let form = self.call.outputs[at];
+        if form.dtype != DType::F32 {
+            return Err(format!("result {at} is {} and must be f32", form.dtype.name()));
+        }
+        let len = form.shape.elements() as usize;
+        match &mut self.views[self.places.outputs[at]] {
+            View::Write(bytes) => Ok(&mut cast_mut(std::mem::take(bytes), "result")?[..len]),
+            View::Read(_) => Err(format!("result {at} may only be read")),
+        }
+    }
+
+    /// Result `at`, where there is one.
+    pub fn write_optional(&mut self, at: usize) -> Result<Option<&'a mut [f32]>, String> {
+        if at < self.call.outputs.len() { self.write(at).map(Some) } else { Ok(None) }
+    }
+
+    /// All scratch memory; once only.
+    pub fn scratch(&mut self) -> &'a mut [f32] {
+        std::mem::take(&mut self.scratch)
+    }
+}

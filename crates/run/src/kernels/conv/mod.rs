@@ -1,0 +1,302 @@
+//! Convolutions of any stride, padding, dilation and number of groups, transposed or not.
+//!
+//! All are matrix products whose panels are packed straight from the image (`window.rs`), so no unfolded copy of it
+//! exists. A strided convolution's gradient by its input (which is also a transposed convolution) is cut into phases:
+//! the pixels whose row and column have the same remainder by the stride see the same taps, so each phase is a plain
+//! convolution of stride 1 that writes every so-manieth pixel. Depthwise convolutions, whose products would have one
+//! row, have loops of their own (`depthwise.rs`).
+
+pub(super) mod depthwise;
+mod window;
+
+use tiercel_workload::graph::{Conv, Op};
+
+use super::args::{Args, Call};
+use super::gemm::{Bias, DEPTH, Extent, Matrix, Rows, multiply};
+use super::pool::{Disjoint, Pool};
+use super::simd::wide;
+use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows};
+
+/// An image tensor: batch, channels, height, width.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Image {
+    pub batch: usize,
+    pub channels: usize,
+    pub height: usize,
+    pub width: usize,
+}
+
+impl Image {
+    fn of(shape: tiercel_workload::graph::Shape) -> Image {
+        let dim = |axis| shape.dim(axis) as usize;
+        Image { batch: dim(0), channels: dim(1), height: dim(2), width: dim(3) }
+    }
+
+    /// The pixels of one channel.
+    pub fn plane(&self) -> usize {
+        self.height * self.width
+    }
+}
+
+/// A convolution in terms of its wide side (the one that windows slide over) and its narrow side (one pixel for
+/// every window). A plain convolution reads the wide side and writes the narrow one; a transposed one the reverse.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    pub wide: Image,
+    pub narrow: Image,
+    pub window: [usize; 2],
+    pub stride: [usize; 2],
+    pub dilation: [usize; 2],
+    /// Zeros above and left of the wide side.
+    pub before: [usize; 2],
+    pub groups: usize,
+}
+
+/// What a call computes of its geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// The narrow side from the wide one.
+    Narrow,
+    /// The wide side from the narrow one.
+    Wide,
+    /// The weights' gradient from both.
+    Weight,
+}
+
+fn geometry(call: &Call) -> (Task, Geometry) {
+    let (conv, x, y, w, task): (&Conv, _, _, _, _) = match &call.op {
+        Op::Conv(c) => (c, call.inputs[0], call.outputs[0], call.inputs[1], Task::Narrow),
+        Op::ConvBackwardData(c) => (c, call.outputs[0], call.inputs[1], call.inputs[0], Task::Wide),
+        Op::ConvBackwardWeight(c) => (c, call.inputs[0], call.inputs[1], call.outputs[0], Task::Weight),
+        other => unreachable!("{} is no convolution", other.name()),
+    };
+    let (x, y) = (Image::of(x.shape), Image::of(y.shape));
+    let (wide, narrow) = if conv.transposed { (y, x) } else { (x, y) };
+    let task = match (task, conv.transposed) {
+        (Task::Narrow, true) => Task::Wide,
+        (Task::Wide, true) => Task::Narrow,
+        (task, _) => task,
+    };
+    let pair = |v: [u64; 2]| v.map(|n| n as usize);
+    let geometry = Geometry {
+        wide,
+        narrow,
+        window: [w.shape.dim(2) as usize, w.shape.dim(3) as usize],
+        stride: pair(conv.stride),
+        dilation: pair(conv.dilation),
+        before: [conv.padding[0] as usize, conv.padding[1] as usize],
+        groups: conv.groups as usize,
+    };
+    (task, geometry)
+}
+
+impl Geometry {
+    fn taps(&self) -> usize {
+        self.window[0] * self.window[1]
+    }
+
+    /// Whether every channel has its own filter and nothing else.
+    fn depthwise(&self) -> bool {
+        self.groups == self.wide.channels && self.groups == self.narrow.channels && self.groups > 1
+    }
+
+    /// The channels of one group on the wide and on the narrow side.
+    fn group(&self) -> (usize, usize) {
+        (self.wide.channels / self.groups, self.narrow.channels / self.groups)
+    }
+
+    /// The product of a task, for one group and all taps.
+    fn extent(&self, task: Task) -> Extent {
+        let (wide, narrow) = self.group();
+        let pixels = self.narrow.batch * self.narrow.plane();
+        match task {
+            Task::Narrow => blocked(narrow, pixels, wide, self.taps()),
+            Task::Wide => blocked(wide, self.wide.batch * self.wide.plane(), narrow, self.taps()),
+            Task::Weight => Extent::new(narrow, wide * self.taps(), pixels),
+        }
+    }
+}
+
+/// A product whose depth is channels times taps, in blocks of whole channels.
+fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent {
+    let block = (DEPTH / taps.max(1)).max(1) * taps;
+    Extent { block, ..Extent::new(rows, columns, channels * taps) }
+}
+
+/// Scratch numbers that a call needs.
+pub(super) fn scratch(call: &Call, threads: usize) -> usize {
+    let (task, geometry) = geometry(call);
+    if geometry.depthwise() {
+        return 0;
+    }
+    let extent = geometry.extent(task);
+    // Phases have fewer taps, whose blocks may be longer than those of all taps.
+    let block = extent.block.max(DEPTH);
+    Extent { block, ..extent }.scratch() * threads
+}
+
+pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, w, bias) = (args.read(0)?, args.read(1)?, args.optional(2)?);
+    let (y, scratch) = (args.write(0)?, args.scratch());
+    let (task, geometry) = geometry(args.call);
+    across(args.pool, task, &geometry, w, bias, x, y, scratch);
+    Ok(())
+}
+
+pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (w, dy) = (args.read(0)?, args.read(1)?);
+    let (dx, scratch) = (args.write(0)?, args.scratch());
+    let (task, geometry) = geometry(args.call);
+    across(args.pool, task, &geometry, w, None, dy, dx, scratch);
+    Ok(())
+}
+
+/// Computes one side from the other.
+#[allow(clippy::too_many_arguments)]
+fn across(
+    pool: &mut Pool,
+    task: Task,
+    g: &Geometry,
+    w: &[f32],
+    bias: Option<&[f32]>,
+    from: &[f32],
+    to: &mut [f32],
+    scratch: &mut [f32],
+) {
+    if g.depthwise() {
+        match task {
+            Task::Narrow => depthwise::narrow(pool, g, w, bias, from, to),
+            _ => depthwise::wide(pool, g, w, bias, from, to),
+        }
+        return;
+    }
+    let (wide, narrow) = g.group();
+    let taps = g.taps();
+    let to = Disjoint::new(to);
+    for group in 0..g.groups {
+        let w = &w[group * narrow * wide * taps..][..narrow * wide * taps];
+        if task == Task::Narrow {
+            let taps = Taps::all(g);
+            let window = Window {
+                numbers: from,
+                image: g.wide,
+                first: group * wide,
+                grid: [g.narrow.height, g.narrow.width],
+                stride: g.stride,
+                taps: &taps,
+            };
+            let planes = Planes {
+                numbers: to,
+                image: g.narrow,
+                first: group * narrow,
+                grid: [g.narrow.height, g.narrow.width],
+                stride: [1, 1],
+                phase: [0, 0],
+                bias,
+            };
+            let extent = blocked(narrow, g.narrow.batch * g.narrow.plane(), wide, taps.len());
+            let filter = Matrix::by_line(w, extent.depth);
+            multiply(pool, extent, &filter, &window, &planes, scratch);
+            continue;
+        }
+        for phase in 0..g.stride[0] * g.stride[1] {
+            let phase = [phase / g.stride[1], phase % g.stride[1]];
+            let grid = [0, 1].map(|axis| {
+                let length = [g.wide.height, g.wide.width][axis];
+                length.saturating_sub(phase[axis]).div_ceil(g.stride[axis])
+            });
+            let taps = Taps::phase(g, phase);
+            let planes = Planes {
+                numbers: to,
+                image: g.wide,
+                first: group * wide,
+                grid,
+                stride: g.stride,
+                phase,
+                bias,
+            };
+            let columns = g.wide.batch * grid[0] * grid[1];
+            if columns == 0 {
+                continue;
+            }
+            if taps.len() == 0 {
+                planes.clear(wide);
+                continue;
+            }
+            let window = Window {
+                numbers: from,
+                image: g.narrow,
+                first: group * narrow,
+                grid,
+                stride: [1, 1],
+                taps: &taps,
+            };
+            let filter = Filter { numbers: w, line: g.taps(), channel: wide * g.taps(), taps: &taps };
+            let extent = blocked(wide, columns, narrow, taps.len());
+            multiply(pool, extent, &filter, &window, &planes, scratch);
+        }
+    }
+}
+
+pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, dy) = (args.read(0)?, args.read(1)?);
+    let (dw, db, scratch) = (args.write(0)?, args.write_optional(1)?, args.scratch());
+    let (_, g) = geometry(args.call);
+    let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
+    let (wide_side, narrow_side) = if transposed { (dy, x) } else { (x, dy) };
+    if g.depthwise() {
+        depthwise::weight(args.pool, &g, wide_side, narrow_side, dw);
+    } else {
+        let (wide, narrow) = g.group();
+        let taps = Taps::all(&g);
+        let extent = g.extent(Task::Weight);
+        let size = narrow * wide * taps.len();
+        for (group, dw) in dw.chunks_exact_mut(size).enumerate() {
+            let lines = Pixels { numbers: narrow_side, image: g.narrow, first: group * narrow };
+            let windows = Windows(Window {
+                numbers: wide_side,
+                image: g.wide,
+                first: group * wide,
+                grid: [g.narrow.height, g.narrow.width],
+                stride: g.stride,
+                taps: &taps,
+            });
+            let rows = Rows::new(dw, extent.columns, Bias::None);
+            multiply(args.pool, extent, &lines, &windows, &rows, scratch);
+        }
+    }
+    if let Some(db) = db {
+        let image = if transposed { g.wide } else { g.narrow };
+        channel_sums(args.pool, dy, image, db);
+    }
+    Ok(())
+}
+
+/// The sum of every channel over the batch.
+fn channel_sums(pool: &mut Pool, numbers: &[f32], image: Image, sums: &mut [f32]) {
+    let plane = image.plane();
+    pool.sums(image.batch * plane, sums, 1, |start, sums| {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let planes = (0..image.batch).map(|n| (n * image.channels + start + i) * plane);
+            *sum = planes.map(|from| plane_sum(&numbers[from..from + plane])).sum();
+        }
+    });
+}
+
+wide! {
+    /// Σ x, in a fixed order.
+    pub(super) fn plane_sum(numbers: &[f32]) -> f32 {
+        let mut sums = [0f32; 32];
+        let chunks = numbers.chunks_exact(32);
+        let rest: f32 = chunks.remainder().iter().sum();
+        for chunk in chunks {
+            sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += x);
+        }
+        sums.iter().sum::<f32>() + rest
+    }
+}
+
+/// One tap of a window: where its weight is, and how far its pixel is from the window's first.
+fn tap(weight: usize, row: isize, column: isize) -> Tap {
+    Tap { weight, row, column }
+}

@@ -1,0 +1,312 @@
+//! Images as operands and results of matrix products: what a convolution's panels are packed from.
+//!
+//! A column of the product is one pixel (batch, row, column) of a grid, and a depth is one tap of one channel. For one
+//! tap, neighbouring columns come from neighbouring pixels, so a panel is filled in runs; the runs of a tap are the
+//! same for all channels and are worked out once.
+
+use std::ops::Range;
+
+use super::{Geometry, Image, tap};
+use crate::kernels::gemm::{Pack, Take};
+use crate::kernels::pool::Disjoint;
+use crate::kernels::simd::{Runs, Tile, transpose, wide};
+
+/// One tap of a window.
+#[derive(Clone, Copy)]
+pub struct Tap {
+    /// Its position in the filter.
+    pub weight: usize,
+    /// Its row from that of the window.
+    pub row: isize,
+    /// Its column from that of the window.
+    pub column: isize,
+}
+
+/// The taps of a window, without an allocation.
+pub struct Taps<'a> {
+    geometry: &'a Geometry,
+    /// The first tap of every axis and the distance to the next that counts.
+    first: [usize; 2],
+    every: [usize; 2],
+    count: [usize; 2],
+    /// For a phase of the wide side: its remainder.
+    phase: Option<[usize; 2]>,
+}
+
+impl<'a> Taps<'a> {
+    /// All taps, from the narrow side's point of view.
+    pub fn all(geometry: &'a Geometry) -> Taps<'a> {
+        Taps { geometry, first: [0; 2], every: [1; 2], count: geometry.window, phase: None }
+    }
+
+    /// The taps that meet pixels of the wide side with these remainders by the stride.
+    pub fn phase(geometry: &'a Geometry, phase: [usize; 2]) -> Taps<'a> {
+        let (mut first, mut every, mut count) = ([0; 2], [1; 2], [0; 2]);
+        for axis in 0..2 {
+            let meets = |k: usize| {
+                let place = (phase[axis] + geometry.before[axis]) as isize;
+                (place - (k * geometry.dilation[axis]) as isize).rem_euclid(geometry.stride[axis] as isize)
+                    == 0
+            };
+            let mut taps = (0..geometry.window[axis]).filter(|k| meets(*k));
+            if let Some(one) = taps.next() {
+                first[axis] = one;
+                every[axis] = taps.next().map_or(1, |two| two - one);
+                count[axis] = (0..geometry.window[axis]).filter(|k| meets(*k)).count();
+            }
+        }
+        Taps { geometry, first, every, count, phase: Some(phase) }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count[0] * self.count[1]
+    }
+
+    /// Tap number `at`.
+    pub fn get(&self, at: usize) -> Tap {
+        let g = self.geometry;
+        let at = [at / self.count[1], at % self.count[1]];
+        let k = [0, 1].map(|axis| self.first[axis] + at[axis] * self.every[axis]);
+        let offset = [0, 1].map(|axis| {
+            let reach = (k[axis] * g.dilation[axis]) as isize;
+            let before = g.before[axis] as isize;
+            match self.phase {
+                None => reach - before,
+                Some(phase) => (phase[axis] as isize + before - reach) / g.stride[axis] as isize,
+            }
+        });
+        tap(k[0] * g.window[1] + k[1], offset[0], offset[1])
+    }
+}
+
+/// An image as windows see it: column (n, i, j) and depth (channel, tap) is the pixel at i · stride + tap.
+pub struct Window<'a> {
+    pub numbers: &'a [f32],
+    pub image: Image,
+    /// The first channel of the group.
+    pub first: usize,
+    /// Rows and columns of windows.
+    pub grid: [usize; 2],
+    pub stride: [usize; 2],
+    pub taps: &'a Taps<'a>,
+}
+
+impl Window<'_> {
+    /// Works out where the columns of a tap come from, counted from the first channel of the first column's image.
+    fn runs(&self, tap: Tap, columns: Range<usize>, runs: &mut Runs) {
+        runs.clear();
+        let pixels = self.grid[0] * self.grid[1];
+        let (first, whole) = (columns.start / pixels, self.image.channels * self.image.plane());
+        for (image, pixel, count, lane) in images(pixels, columns) {
+            self.runs_of_image(tap, lane, pixel..pixel + count, (image - first) * whole, runs);
+        }
+    }
+
+    fn runs_of_image(&self, tap: Tap, mut lane: usize, pixels: Range<usize>, base: usize, runs: &mut Runs) {
+        let across = self.grid[1];
+        let (height, width) = (self.image.height as isize, self.image.width as isize);
+        let step = self.stride[1] as isize;
+        // Columns j with 0 <= j · step + tap.column < width.
+        let low = if tap.column < 0 { (-tap.column + step - 1) / step } else { 0 };
+        let high = if width > tap.column { (width - 1 - tap.column) / step + 1 } else { 0 };
+        let (mut i, mut j) = (pixels.start / across, pixels.start % across);
+        let mut left = pixels.len();
+        while left > 0 {
+            let some = (across - j).min(left);
+            let row = (i * self.stride[0]) as isize + tap.row;
+            let (from, to) = (low.max(j as isize), high.min((j + some) as isize));
+            if (0..height).contains(&row) && from < to {
+                let source = row * width + from * step + tap.column;
+                runs.push(lane + (from as usize - j), (to - from) as usize, base + source as usize);
+            }
+            lane += some;
+            left -= some;
+            (i, j) = (i + 1, 0);
+        }
+    }
+
+    /// The numbers from this channel of this image on.
+    fn from(&self, image: usize, channel: usize) -> &[f32] {
+        &self.numbers[(image * self.image.channels + self.first + channel) * self.image.plane()..]
+    }
+}
+
+/// Splits columns by images of `pixels` columns each: (image, first pixel, number, first lane).
+fn images(pixels: usize, columns: Range<usize>) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+    let mut at = columns.start;
+    std::iter::from_fn(move || {
+        (at < columns.end).then(|| {
+            let (image, pixel) = (at / pixels, at % pixels);
+            let some = (pixels - pixel).min(columns.end - at);
+            at += some;
+            (image, pixel, some, at - some - columns.start)
+        })
+    })
+}
+
+impl Pack for Window<'_> {
+    fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
+        let (taps, plane) = (self.taps.len(), self.image.plane());
+        let channels = depth.start / taps..depth.end / taps;
+        let vectors = lines.len().div_ceil(Tile::here().lanes);
+        let image = lines.start / (self.grid[0] * self.grid[1]);
+        let mut runs = Runs::new(self.stride[1]);
+        for t in 0..taps {
+            self.runs(self.taps.get(t), lines.clone(), &mut runs);
+            let from = (self.from(image, channels.start), plane, channels.len());
+            runs.gather(vectors, from, (&mut out[t * stride..], taps * stride));
+        }
+    }
+}
+
+/// The same the other way round: depth is the pixel (n, i, j), and a column is one tap of one channel.
+pub struct Windows<'a>(pub Window<'a>);
+
+impl Pack for Windows<'_> {
+    fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
+        let Windows(window) = self;
+        let (taps, plane, tile) = (window.taps.len(), window.image.plane(), Tile::here());
+        let wide = tile.columns();
+        let mut square = [0f32; 32 * 32];
+        let mut runs = Runs::new(window.stride[1]);
+        let mut at = depth.start;
+        while at < depth.end {
+            let some = wide.min(depth.end - at);
+            let vectors = some.div_ceil(tile.lanes);
+            let image = at / (window.grid[0] * window.grid[1]);
+            for t in 0..taps {
+                // The lines of this tap stand every so many lines, channel by channel.
+                let line = (t + taps - lines.start % taps) % taps;
+                if line >= lines.len() {
+                    continue;
+                }
+                let channels = (lines.len() - line).div_ceil(taps);
+                window.runs(window.taps.get(t), at..at + some, &mut runs);
+                let from = (window.from(image, (lines.start + line) / taps), plane, channels);
+                runs.gather(vectors, from, (&mut square[line * wide..], taps * wide));
+            }
+            transpose(&square, wide, lines.len(), some, stride, &mut out[(at - depth.start) * stride..]);
+            at += some;
+        }
+    }
+}
+
+/// A filter as the gradient by the input sees it: a line is a channel of the wide side, and depth is (channel of the
+/// narrow side, tap).
+pub struct Filter<'a> {
+    pub numbers: &'a [f32],
+    /// The distance of lines.
+    pub line: usize,
+    /// The distance of channels.
+    pub channel: usize,
+    pub taps: &'a Taps<'a>,
+}
+
+impl Pack for Filter<'_> {
+    fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
+        let taps = self.taps.len();
+        for t in 0..taps {
+            let weight = self.taps.get(t).weight;
+            for (c, channel) in (depth.start / taps..depth.end / taps).enumerate() {
+                let from = &self.numbers[channel * self.channel + lines.start * self.line + weight..];
+                let out = &mut out[(c * taps + t) * stride..][..lines.len()];
+                for (out, number) in out.iter_mut().zip(from.iter().step_by(self.line)) {
+                    *out = *number;
+                }
+            }
+        }
+    }
+}
+
+/// An image by channels: a line is a channel, and depth is the pixel (n, i, j).
+pub struct Pixels<'a> {
+    pub numbers: &'a [f32],
+    pub image: Image,
+    /// The first channel of the group.
+    pub first: usize,
+}
+
+impl Pack for Pixels<'_> {
+    fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
+        let plane = self.image.plane();
+        for (image, pixel, count, at) in images(plane, depth) {
+            let from = (image * self.image.channels + self.first + lines.start) * plane + pixel;
+            transpose(&self.numbers[from..], plane, lines.len(), count, stride, &mut out[at * stride..]);
+        }
+    }
+}
+
+/// An image as a result: a row is a channel, a column is one pixel of a grid laid over the image.
+pub struct Planes<'a> {
+    pub numbers: Disjoint<'a, f32>,
+    pub image: Image,
+    /// The first channel of the group.
+    pub first: usize,
+    /// Rows and columns of the grid.
+    pub grid: [usize; 2],
+    /// The distance of its pixels in the image.
+    pub stride: [usize; 2],
+    /// Its first pixel in the image.
+    pub phase: [usize; 2],
+    /// A number for every channel of the image.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl Planes<'_> {
+    fn start(&self, row: usize) -> f32 {
+        self.bias.map_or(0.0, |bias| bias[self.first + row])
+    }
+
+    /// Gives the grid of `rows` channels what it has without any product.
+    pub fn clear(&self, rows: usize) {
+        let columns = self.grid[0] * self.grid[1];
+        let zeros = [0f32; Tile::MOST];
+        for n in 0..self.image.batch {
+            for row in 0..rows {
+                for column in (0..columns).step_by(32) {
+                    let some = n * columns + column..n * columns + (column + 32).min(columns);
+                    self.take(row..row + 1, some, &zeros, 32, true);
+                }
+            }
+        }
+    }
+}
+
+impl Take for Planes<'_> {
+    fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
+        let dense = self.stride == [1, 1];
+        for (image, pixel, count, lane) in images(self.grid[0] * self.grid[1], columns) {
+            for (r, row) in rows.clone().enumerate() {
+                let piece = &piece[r * stride + lane..][..count];
+                let origin = (image * self.image.channels + self.first + row) * self.image.plane();
+                let begin = first.then(|| self.start(row));
+                if dense {
+                    let at = origin + pixel;
+                    // SAFETY: no other thread has these rows and columns, which are these pixels.
+                    put(unsafe { self.numbers.range(at..at + count) }, piece, begin);
+                    continue;
+                }
+                let (mut i, mut j) = (pixel / self.grid[1], pixel % self.grid[1]);
+                for p in piece {
+                    let y = self.phase[0] + i * self.stride[0];
+                    let at = origin + y * self.image.width + self.phase[1] + j * self.stride[1];
+                    // SAFETY: as above.
+                    let out = &mut unsafe { self.numbers.range(at..at + 1) }[0];
+                    *out = begin.unwrap_or(*out) + p;
+                    (i, j) = if j + 1 == self.grid[1] { (i + 1, 0) } else { (i, j + 1) };
+                }
+            }
+        }
+    }
+}
+
+wide! {
+    /// Puts numbers on top of `begin`, or adds them to what is there.
+    fn put(out: &mut [f32], piece: &[f32], begin: Option<f32>) {
+        match begin {
+            Some(begin) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p + begin),
+            None => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Matrix products: panels are packed for the inner loop of `simd.rs`, straight from wherever the numbers lie.
+//!
+//! C = A · B is cut into pieces of a few rows by one or two vectors. A block of A is packed once and stays in the
+//! second-level cache; a panel of B is packed just before it is used, meets all panels of A while it is in the first,
+//! and is forgotten. What an operand *is* does not matter here: a [`Pack`] copies a panel of it, whether it is a
+//! matrix, its transpose or an image as a convolution sees it, and a [`Take`] puts a finished piece where it belongs.
+//! That makes convolutions products without an unfolded copy of the image.
+//!
+//! Every element of C is summed over blocks of depth in order, whatever the cut, so results do not depend on the
+//! number of threads.
+
+use std::ops::Range;
+
+use super::pool::{Disjoint, Pool, part};
+use super::simd::{self, Tile};
+
+/// The most depth of a panel; a block of depth is at most this.
+pub const DEPTH: usize = 256;
+
+/// The most rows of A that are packed at a time.
+const ROWS: usize = 448;
+
+/// An operand of which panels can be copied.
+pub trait Pack: Sync {
+    /// Copies the numbers of `depth` and `lines` (columns of B, rows of A): number (d, l) goes to
+    /// `out[d * stride + l]`, counted from the start of the ranges. What lies between the last line and the stride
+    /// need not be written: nobody looks at what becomes of it.
+    fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]);
+}
+
+/// Where finished pieces go.
+pub trait Take: Sync {
+    /// Adds a piece, whose rows are `stride` long, to the rows and columns of C; `first` where nothing has been added
+    /// there before. No other thread has the same rows and columns.
+    fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool);
+}
+
+/// The extents of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Rows of A and C.
+    pub rows: usize,
+    /// Columns of B and C.
+    pub columns: usize,
+    /// Columns of A and rows of B.
+    pub depth: usize,
+    /// The most depth of a block, at most [`DEPTH`]: convolutions end theirs between channels.
+    pub block: usize,
+}
+
+impl Extent {
+    /// A product of these extents.
+    pub fn new(rows: usize, columns: usize, depth: usize) -> Extent {
+        Extent { rows, columns, depth, block: DEPTH }
+    }
+
+    /// Numbers of scratch memory that one thread needs.
+    pub fn scratch(&self) -> usize {
+        let tile = Tile::here();
+        let block = self.block.min(self.depth);
+        // Packing whole vectors may write a little beyond the last line.
+        block * self.rows.min(ROWS) + tile.rows * block + block * tile.columns() + 64
+    }
+
+    /// How threads are laid over C, as rows by columns of them: so that they pack least.
+    fn grid(&self, threads: usize) -> (usize, usize) {
+        let cost = |down: usize| {
+            let across = threads / down;
+            // A thread packs its rows of A once, and its columns of B once for every block of rows.
+            self.rows.div_ceil(down) + self.columns.div_ceil(across) * self.rows.div_ceil(down).div_ceil(ROWS)
+        };
+        let downs = (1..=threads).filter(|down| threads % down == 0);
+        let down = downs.min_by_key(|down| cost(*down)).unwrap_or(1);
+        (down, threads / down)
+    }
+}
+
+/// C += A · B on all threads of the pool. `scratch` holds [`Extent::scratch`] numbers for each thread.
+pub fn multiply(
+    pool: &mut Pool,
+    extent: Extent,
+    a: &impl Pack,
+    b: &impl Pack,
+    c: &impl Take,
+    scratch: &mut [f32],
+) {
+    let threads = pool.threads();
+    let work = extent.rows * extent.columns * extent.depth;
+    if threads == 1 || work < 64 << 10 {
+        return multiply_part(extent, 0..extent.rows, 0..extent.columns, a, b, c, scratch);
+    }
+    let (down, across) = extent.grid(threads);
+    let tile = Tile::here();
+    let each = extent.scratch();
+    let scratch = Disjoint::new(scratch);
+    let cut = |length: usize, unit: usize, parts: usize, index: usize| {
+        let cut = part(length.div_ceil(unit), parts, index);
+        (cut.start * unit).min(length)..(cut.end * unit).min(length)
+    };
+    pool.run(&|index| {
+        let rows = cut(extent.rows, if down > 1 { 2 } else { 1 }, down, index / across);
+        let columns = cut(extent.columns, tile.lanes, across, index % across);
+        // SAFETY: every thread has scratch of its own.
+        let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
+        multiply_part(extent, rows, columns, a, b, c, scratch);
+    });
+}
+
+/// C += A · B for some rows and columns of C, on this thread.
+pub fn multiply_part(
+    extent: Extent,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    a: &impl Pack,
+    b: &impl Pack,
+    c: &impl Take,
+    scratch: &mut [f32],
+) {
+    let tile = Tile::here();
+    let wide = tile.columns();
+    let block = extent.block.min(extent.depth).max(1);
+    let mut piece = [0f32; Tile::MOST];
+    let (panel, packed) = scratch.split_at_mut(block * wide + 32);
+    for top in rows.clone().step_by(ROWS) {
+        let some = top..(top + ROWS).min(rows.end);
+        for (at, start) in (0..extent.depth).step_by(block).enumerate() {
+            let depth = start..(start + block).min(extent.depth);
+            let deep = depth.len();
+            for (i, row) in some.clone().step_by(tile.rows).enumerate() {
+                let lines = row..(row + tile.rows).min(some.end);
+                let stride = lines.len();
+                a.pack(depth.clone(), lines, stride, &mut packed[i * tile.rows * deep..]);
+            }
+            for column in columns.clone().step_by(wide) {
+                let lines = column..(column + wide).min(columns.end);
+                let vectors = lines.len().div_ceil(tile.lanes);
+                let stride = vectors * tile.lanes;
+                b.pack(depth.clone(), lines.clone(), stride, panel);
+                for (i, row) in some.clone().step_by(tile.rows).enumerate() {
+                    let high = tile.rows.min(some.end - row);
+                    simd::product(deep, high, vectors, &packed[i * tile.rows * deep..], panel, &mut piece);
+                    c.take(row..row + high, lines.clone(), &piece, stride, at == 0);
+                }
+            }
+        }
+    }
+}
+
+/// A matrix in memory, as an operand.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    numbers: &'a [f32],
+    /// The distance of neighbours along the depth.
+    along: usize,
+    /// The distance of neighbouring lines: rows of A, columns of B.
+    across: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Numbers of which those of one line lie side by side: the rows of A, or B stored by columns.
+    pub fn by_line(numbers: &'a [f32], depth: usize) -> Matrix<'a> {
+        Matrix { numbers, along: 1, across: depth }
+    }
+
+    /// Numbers of which those of one depth lie side by side: A stored by columns, or the rows of B.
+    pub fn by_depth(numbers: &'a [f32], lines: usize) -> Matrix<'a> {
+        Matrix { numbers, along: lines, across: 1 }
+    }
+
+    /// The same with other distances along the depth and across lines; one of them is 1.
+    pub fn strided(numbers: &'a [f32], along: usize, across: usize) -> Matrix<'a> {
+        Matrix { numbers, along, across }
+    }
+}
+
+impl Pack for Matrix<'_> {
+    fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
+        let origin = depth.start * self.along + lines.start * self.across;
+        if self.across == 1 {
+            for (d, out) in out.chunks_mut(stride).take(depth.len()).enumerate() {
+                let from = origin + d * self.along;
+                out[..lines.len()].copy_from_slice(&self.numbers[from..from + lines.len()]);
+            }
+        } else {
+            simd::transpose(&self.numbers[origin..], self.across, lines.len(), depth.len(), stride, out);
+        }
+    }
+}
+
+/// What is added to every row or column of a product.
+#[derive(Clone, Copy)]
+pub enum Bias<'a> {
+    /// Nothing.
+    None,
+    /// A number for every column.
+    Columns(&'a [f32]),
+    /// The product is added to what is there already.
+    Add,
+}
+
+/// A matrix in memory, stored by rows, as a result.
+pub struct Rows<'a> {
+    numbers: Disjoint<'a, f32>,
+    /// Where the first row begins.
+    start: usize,
+    stride: usize,
+    bias: Bias<'a>,
+    factor: f32,
+}
+
+impl<'a> Rows<'a> {
+    /// A result with rows of this length.
+    pub fn new(numbers: &'a mut [f32], stride: usize, bias: Bias<'a>) -> Rows<'a> {
+        Rows { numbers: Disjoint::new(numbers), start: 0, stride, bias, factor: 1.0 }
+    }
+
+    /// A result whose rows are `stride` apart and begin at `start`, in numbers that others write too.
+    ///
+    /// # Safety
+    /// Nobody else uses the columns of these rows that the product has, as long as this lives.
+    pub unsafe fn shared(numbers: Disjoint<'a, f32>, start: usize, stride: usize) -> Rows<'a> {
+        Rows { numbers, start, stride, bias: Bias::None, factor: 1.0 }
+    }
+
+    /// The product times a number.
+    pub fn scaled(mut self, factor: f32) -> Rows<'a> {
+        self.factor = factor;
+        self
+    }
+}
+
+impl Take for Rows<'_> {
+    fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
+        for (row, piece) in rows.zip(piece.chunks(stride)) {
+            let from = self.start + row * self.stride + columns.start;
+            // SAFETY: no other thread has these rows and columns.
+            let out = unsafe { self.numbers.range(from..from + columns.len()) };
+            put(out, &piece[..columns.len()], self.bias, columns.start, first, self.factor);
+        }
+    }
+}
+
+simd::wide! {
+    /// Puts or adds one row of a piece.
+    fn put(out: &mut [f32], piece: &[f32], bias: Bias<'_>, column: usize, first: bool, factor: f32) {
+        match (first, bias) {
+            (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p * factor),
+            (true, Bias::Columns(bias)) => {
+                let bias = &bias[column..column + out.len()];
+                out.iter_mut().zip(piece).zip(bias).for_each(|((out, p), b)| *out = p * factor + b);
+            }
+            _ => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p * factor),
+        }
+    }
+}

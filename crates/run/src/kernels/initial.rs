@@ -1,0 +1,93 @@
+//! First contents of what no kernel makes: weights, optimizer state, synthetic data.
+
+use std::collections::HashMap;
+
+use tiercel_workload::Program;
+use tiercel_workload::graph::{DType, Init};
+
+use super::narrow;
+use super::random;
+
+/// What a tensor holds at first.
+#[derive(Clone, Debug)]
+struct Start {
+    init: Init,
+    dtype: DType,
+    /// The name whose random numbers it has: its own, or that of the value that it copies.
+    key: u64,
+    /// The number format that its numbers were rounded to before.
+    through: DType,
+    /// Whether it comes anew for every iteration.
+    fed: bool,
+}
+
+/// What every tensor of a program holds at first, by its name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Starts {
+    by_name: HashMap<String, Start>,
+}
+
+impl Starts {
+    pub fn new(program: &Program) -> Starts {
+        let graph = &program.graph;
+        let of = |value: &tiercel_workload::graph::Value| {
+            let source = match value.init {
+                Init::Copy(other) => graph.value(other),
+                _ => value,
+            };
+            Start {
+                init: source.init,
+                dtype: value.dtype,
+                key: random::name(&source.name),
+                through: source.dtype,
+                fed: !value.persistent,
+            }
+        };
+        let made = graph.values.iter().filter(|v| v.view_of.is_none());
+        Starts { by_name: made.map(|v| (v.name.clone(), of(v))).collect() }
+    }
+
+    /// Fills a tensor; the data of every iteration differs, all else depends on the seed and the name alone.
+    pub fn fill(&self, name: &str, seed: u64, iteration: u64, bytes: &mut [u8]) -> Result<(), String> {
+        let Some(start) = self.by_name.get(name) else {
+            return Err(format!("the program has no value `{name}`"));
+        };
+        let key = random::key(&[seed, start.key, if start.fed { 1 + iteration } else { 0 }]);
+        let number = |at: usize| match start.init {
+            Init::Constant(c) => c,
+            Init::Normal(deviation) => deviation * random::normal(key, at as u64),
+            Init::Below(n) => (random::mix(key ^ at as u64) % n.max(1)) as f32,
+            Init::Ascending => at as f32,
+            Init::Computed | Init::Copy(_) => 0.0,
+        };
+        let rounded = |at: usize| match start.through {
+            DType::Bf16 => narrow::widen(narrow::round(number(at))),
+            _ => number(at),
+        };
+        let below = |at: usize| match start.init {
+            Init::Below(n) => random::mix(key ^ at as u64) % n.max(1),
+            Init::Ascending => at as u64,
+            _ => number(at) as u64,
+        };
+        let misfit = |e: bytemuck::PodCastError| format!("{name}: {e}");
+        match start.dtype {
+            DType::F32 => {
+                let numbers: &mut [f32] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
+                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = rounded(at));
+            }
+            DType::Bf16 => {
+                let numbers: &mut [u16] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
+                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = narrow::round(number(at)));
+            }
+            DType::I32 => {
+                let numbers: &mut [i32] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
+                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = below(at) as i32);
+            }
+            DType::I64 => {
+                let numbers: &mut [i64] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
+                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = below(at) as i64);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Linear layers and plain matrix products, forward and backward.
+
+use tiercel_workload::graph::Op;
+
+use super::args::{Args, Call};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_part};
+use super::pool::{Disjoint, Pool};
+use super::simd::wide;
+
+/// The product that a call computes, for each of its leading indices.
+fn extent(call: &Call) -> Extent {
+    match &call.op {
+        Op::Linear => Extent::new(call.len(0) / call.last(0), call.dim(1, 0), call.last(0)),
+        Op::LinearBackwardData => Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0)),
+        Op::LinearBackwardWeight => Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)),
+        Op::MatMul { transpose_a, .. } => {
+            let y = call.outputs[0].shape;
+            let rank = y.rank();
+            let depth = call.dim(0, if *transpose_a { rank - 2 } else { rank - 1 });
+            Extent::new(y.dim(rank - 2) as usize, y.dim(rank - 1) as usize, depth)
+        }
+        other => unreachable!("{} is no product", other.name()),
+    }
+}
+
+/// Scratch numbers that a call needs.
+pub(super) fn scratch(call: &Call, threads: usize) -> usize {
+    extent(call).scratch() * threads
+}
+
+pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, w, bias) = (args.read(0)?, args.read(1)?, args.optional(2)?);
+    let (e, y, scratch) = (extent(args.call), args.write(0)?, args.scratch());
+    let bias = bias.map_or(Bias::None, Bias::Columns);
+    let (a, b) = (Matrix::by_line(x, e.depth), Matrix::by_line(w, e.depth));
+    multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, bias), scratch);
+    Ok(())
+}
+
+pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (w, dy) = (args.read(0)?, args.read(1)?);
+    let (e, dx, scratch) = (extent(args.call), args.write(0)?, args.scratch());
+    let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
+    multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
+    Ok(())
+}
+
+pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, dy) = (args.read(0)?, args.read(1)?);
+    let (e, dw, db, scratch) = (extent(args.call), args.write(0)?, args.write_optional(1)?, args.scratch());
+    let (a, b) = (Matrix::by_depth(dy, e.rows), Matrix::by_depth(x, e.columns));
+    multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
+    if let Some(db) = db {
+        column_sums(args.pool, dy, db);
+    }
+    Ok(())
+}
+
+pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {
+    let Op::MatMul { transpose_a, transpose_b } = args.call.op else { unreachable!("a matrix product") };
+    let (a, b) = (args.read(0)?, args.read(1)?);
+    let (e, y, scratch) = (extent(args.call), args.write(0)?, args.scratch());
+    let matrices = |a, b| {
+        let a = if transpose_a { Matrix::by_depth(a, e.rows) } else { Matrix::by_line(a, e.depth) };
+        let b = if transpose_b { Matrix::by_line(b, e.depth) } else { Matrix::by_depth(b, e.columns) };
+        (a, b)
+    };
+    let (size_a, size_b, size) = (e.rows * e.depth, e.depth * e.columns, e.rows * e.columns);
+    let (batch, each) = (y.len() / size, e.scratch());
+    if batch == 1 {
+        let (a, b) = matrices(a, b);
+        multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, Bias::None), scratch);
+        return Ok(());
+    }
+    let (threads, scratch, y) = (args.pool.threads(), Disjoint::new(scratch), Disjoint::new(y));
+    args.pool.run(&|index| {
+        // SAFETY: every thread has scratch and products of its own.
+        let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
+        for i in super::pool::part(batch, threads, index) {
+            let (a, b) = matrices(&a[i * size_a..][..size_a], &b[i * size_b..][..size_b]);
+            // SAFETY: as above.
+            let y = unsafe { y.range(i * size..(i + 1) * size) };
+            let rows = Rows::new(y, e.columns, Bias::None);
+            multiply_part(e, 0..e.rows, 0..e.columns, &a, &b, &rows, scratch);
+        }
+    });
+    Ok(())
+}
+
+/// The sum of every column of a matrix.
+pub(super) fn column_sums(pool: &mut Pool, numbers: &[f32], sums: &mut [f32]) {
+    let columns = sums.len();
+    let rows = numbers.len() / columns.max(1);
+    pool.sums(rows, sums, 1, |start, sums| sum_rows(numbers, columns, start, sums));
+}
+
+wide! {
+    /// Adds up the rows of a matrix, from column `start` on.
+    fn sum_rows(numbers: &[f32], columns: usize, start: usize, sums: &mut [f32]) {
+        sums.fill(0.0);
+        for row in numbers.chunks_exact(columns) {
+            for (sum, number) in sums.iter_mut().zip(&row[start..]) {
+                *sum += number;
+            }
+        }
+    }
+}

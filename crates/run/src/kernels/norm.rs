@@ -1,0 +1,302 @@
+//! Batch norm and layer norm as they are trained, with their gradients.
+//!
+//! A batch norm takes a channel at a time: its statistics, then its results, while it is in the cache. Statistics
+//! are gathered piece by piece around each piece's own mean and merged in f64 (Chan's formula), so that a large mean
+//! costs no digits and the data is read once.
+
+use super::args::{Args, Call};
+use super::pool::Disjoint;
+use super::simd::wide;
+
+/// Numbers that are read twice in a row: they fit the first-level cache.
+const PIECE: usize = 4096;
+const LANES: usize = 16;
+
+/// The count, the mean and the sum of squares around it.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    count: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Moments {
+    fn merge(&mut self, other: Moments) {
+        let count = self.count + other.count;
+        let delta = other.mean - self.mean;
+        self.mean += delta * other.count / count;
+        self.squares += other.squares + delta * delta * self.count * other.count / count;
+        self.count = count;
+    }
+
+    fn add(&mut self, numbers: &[f32]) {
+        for piece in numbers.chunks(PIECE) {
+            let mean = sum(piece) / piece.len() as f32;
+            let squares = squares_around(piece, mean);
+            self.merge(Moments { count: piece.len() as f64, mean: mean.into(), squares: squares.into() });
+        }
+    }
+
+    fn deviation(&self, epsilon: f32) -> f32 {
+        (1.0 / (self.squares / self.count + f64::from(epsilon)).sqrt()) as f32
+    }
+}
+
+wide! {
+    /// Σ x.
+    fn sum(numbers: &[f32]) -> f32 {
+        let mut sums = [0f32; LANES];
+        let chunks = numbers.chunks_exact(LANES);
+        let rest: f32 = chunks.remainder().iter().sum();
+        for chunk in chunks {
+            sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += x);
+        }
+        sums.iter().sum::<f32>() + rest
+    }
+}
+
+wide! {
+    /// Σ (x − mean)².
+    fn squares_around(numbers: &[f32], mean: f32) -> f32 {
+        let mut sums = [0f32; LANES];
+        let chunks = numbers.chunks_exact(LANES);
+        let rest: f32 = chunks.remainder().iter().map(|x| (x - mean) * (x - mean)).sum();
+        for chunk in chunks {
+            sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += (x - mean) * (x - mean));
+        }
+        sums.iter().sum::<f32>() + rest
+    }
+}
+
+wide! {
+    /// Σ dy and Σ dy · (x − mean).
+    fn slopes(x: &[f32], dy: &[f32], mean: f32) -> [f32; 2] {
+        let (mut plain, mut weighed) = ([0f32; LANES], [0f32; LANES]);
+        let (cx, cy) = (x.chunks_exact(LANES), dy.chunks_exact(LANES));
+        let mut rest = [0f32; 2];
+        for (x, dy) in cx.remainder().iter().zip(cy.remainder()) {
+            rest[0] += dy;
+            rest[1] += dy * (x - mean);
+        }
+        for (x, dy) in cx.zip(cy) {
+            for lane in 0..LANES {
+                plain[lane] += dy[lane];
+                weighed[lane] += dy[lane] * (x[lane] - mean);
+            }
+        }
+        [plain.iter().sum::<f32>() + rest[0], weighed.iter().sum::<f32>() + rest[1]]
+    }
+}
+
+wide! {
+    /// y = a · x + b.
+    fn affine(y: &mut [f32], x: &[f32], a: f32, b: f32) {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = a * x + b);
+    }
+}
+
+wide! {
+    /// dx = a · dy + b · x + c, where an absent dy lies in dx.
+    fn affine_slope(dx: &mut [f32], dy: Option<&[f32]>, x: &[f32], a: f32, b: f32, c: f32) {
+        match dy {
+            Some(dy) => dx.iter_mut().zip(dy).zip(x).for_each(|((dx, dy), x)| *dx = a * dy + (b * x + c)),
+            None => dx.iter_mut().zip(x).for_each(|(dx, x)| *dx = a * *dx + (b * x + c)),
+        }
+    }
+}
+
+/// Batch, channels and pixels of the first operand.
+fn image(call: &Call) -> (usize, usize, usize) {
+    let (batch, channels) = (call.dim(0, 0), call.dim(0, 1));
+    (batch, channels, call.len(0) / (batch * channels))
+}
+
+pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Result<(), String> {
+    let (x, gamma, beta) = (args.read(0)?, args.read(1)?, args.read(2)?);
+    let (batch, channels, plane) = image(args.call);
+    let (y, means, deviations) = (args.write(0)?, args.write(1)?, args.write(2)?);
+    let (running_mean, running_variance) = (args.write(3)?, args.write(4)?);
+    let y = Disjoint::new(y);
+    let running = (Disjoint::new(running_mean), Disjoint::new(running_variance));
+    args.pool.rows3(
+        batch * plane,
+        (means, 1),
+        (deviations, 1),
+        (&mut [0u8; 0], 0),
+        |start, means, deviations, _| {
+            for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
+                let c = start + i;
+                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+                let mut moments = Moments::default();
+                (0..batch).for_each(|n| moments.add(&x[at(n)]));
+                (*mean, *deviation) = (moments.mean as f32, moments.deviation(epsilon));
+                let scale = gamma[c] * *deviation;
+                let shift = beta[c] - *mean * scale;
+                for n in 0..batch {
+                    // SAFETY: every thread has channels of its own.
+                    affine(unsafe { y.range(at(n)) }, &x[at(n)], scale, shift);
+                }
+                let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
+                // SAFETY: as above.
+                let (mean, variance) = unsafe { (running.0.range(c..c + 1), running.1.range(c..c + 1)) };
+                mean[0] += momentum * (moments.mean as f32 - mean[0]);
+                variance[0] += momentum * (unbiased as f32 - variance[0]);
+            }
+        },
+    );
+    Ok(())
+}
+
+pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, gamma, means, deviations) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
+    let (batch, channels, plane) = image(args.call);
+    let (dy, dx, dgamma, dbeta) = (args.maybe(4)?, args.write(0)?, args.write(1)?, args.write(2)?);
+    let dx = Disjoint::new(dx);
+    args.pool.rows3(
+        2 * batch * plane,
+        (dgamma, 1),
+        (dbeta, 1),
+        (&mut [0u8; 0], 0),
+        |start, dgamma, dbeta, _| {
+            for (i, (dgamma, dbeta)) in dgamma.iter_mut().zip(dbeta).enumerate() {
+                let c = start + i;
+                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+                let (mean, deviation) = (means[c], deviations[c]);
+                let (mut plain, mut weighed) = (0f64, 0f64);
+                for n in 0..batch {
+                    // SAFETY: every thread has channels of its own.
+                    let dy = dy.map_or_else(|| &*unsafe { dx.range(at(n)) }, |dy| &dy[at(n)]);
+                    for (x, dy) in x[at(n)].chunks(PIECE).zip(dy.chunks(PIECE)) {
+                        let [a, b] = slopes(x, dy, mean);
+                        plain += f64::from(a);
+                        weighed += f64::from(b);
+                    }
+                }
+                *dbeta = plain as f32;
+                *dgamma = (weighed * f64::from(deviation)) as f32;
+                let count = (batch * plane) as f32;
+                // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
+                let a = gamma[c] * deviation;
+                let b = -a * deviation * *dgamma / count;
+                let shift = -a * *dbeta / count - b * mean;
+                for n in 0..batch {
+                    // SAFETY: as above; the slice of the first pass is gone.
+                    affine_slope(unsafe { dx.range(at(n)) }, dy.map(|dy| &dy[at(n)]), &x[at(n)], a, b, shift);
+                }
+            }
+        },
+    );
+    Ok(())
+}
+
+wide! {
+    /// y = (x − mean) · deviation · gamma + beta.
+    fn normalise(y: &mut [f32], x: &[f32], mean: f32, deviation: f32, gamma: &[f32], beta: &[f32]) {
+        y.iter_mut().zip(x).zip(gamma.iter().zip(beta)).for_each(|((y, x), (gamma, beta))| {
+            *y = (x - mean) * deviation * gamma + beta;
+        });
+    }
+}
+
+pub(super) fn layer(mut args: Args<'_, '_>, epsilon: f32) -> Result<(), String> {
+    let (x, gamma, beta) = (args.read(0)?, args.read(1)?, args.read(2)?);
+    let (y, means, deviations) = (args.write(0)?, args.write(1)?, args.write(2)?);
+    let width = args.call.last(0);
+    args.pool.rows3(width, (y, width), (means, 1), (deviations, 1), |start, y, means, deviations| {
+        for (i, y) in y.chunks_exact_mut(width).enumerate() {
+            let x = &x[(start + i) * width..][..width];
+            let mut moments = Moments::default();
+            moments.add(x);
+            (means[i], deviations[i]) = (moments.mean as f32, moments.deviation(epsilon));
+            normalise(y, x, means[i], deviations[i], gamma, beta);
+        }
+    });
+    Ok(())
+}
+
+wide! {
+    /// Adds up what each column contributes to the gradients of scale and shift, from column `start` on.
+    fn column_slopes(
+        x: &[f32],
+        dy: &[f32],
+        width: usize,
+        start: usize,
+        means: &[f32],
+        deviations: &[f32],
+        dgamma: &mut [f32],
+        dbeta: &mut [f32],
+    ) {
+        dgamma.fill(0.0);
+        dbeta.fill(0.0);
+        for (r, (mean, deviation)) in means.iter().zip(deviations).enumerate() {
+            let from = r * width + start;
+            let (x, dy) = (&x[from..from + dgamma.len()], &dy[from..from + dgamma.len()]);
+            for (((dgamma, dbeta), x), dy) in dgamma.iter_mut().zip(dbeta.iter_mut()).zip(x).zip(dy) {
+                *dgamma += dy * ((x - mean) * deviation);
+                *dbeta += dy;
+            }
+        }
+    }
+}
+
+wide! {
+    /// Σ dy · gamma and Σ dy · gamma · (x − mean).
+    fn row_slopes(x: &[f32], dy: &[f32], gamma: &[f32], mean: f32) -> [f32; 2] {
+        let (mut plain, mut weighed) = ([0f32; LANES], [0f32; LANES]);
+        let (cx, cy, cg) = (x.chunks_exact(LANES), dy.chunks_exact(LANES), gamma.chunks_exact(LANES));
+        let mut rest = [0f32; 2];
+        for (x, (dy, gamma)) in cx.remainder().iter().zip(cy.remainder().iter().zip(cg.remainder())) {
+            rest[0] += dy * gamma;
+            rest[1] += dy * gamma * (x - mean);
+        }
+        for (x, (dy, gamma)) in cx.zip(cy.zip(cg)) {
+            for lane in 0..LANES {
+                let slope = dy[lane] * gamma[lane];
+                plain[lane] += slope;
+                weighed[lane] += slope * (x[lane] - mean);
+            }
+        }
+        [plain.iter().sum::<f32>() + rest[0], weighed.iter().sum::<f32>() + rest[1]]
+    }
+}
+
+wide! {
+    /// dx = deviation · gamma · dy + b · x + c, where an absent dy lies in dx.
+    fn row_slope(dx: &mut [f32], dy: Option<&[f32]>, x: &[f32], gamma: &[f32], deviation: f32, b: f32, c: f32) {
+        let rest = x.iter().zip(gamma);
+        match dy {
+            Some(dy) => dx.iter_mut().zip(dy).zip(rest).for_each(|((dx, dy), (x, gamma))| {
+                *dx = deviation * gamma * dy + (b * x + c);
+            }),
+            None => dx.iter_mut().zip(rest).for_each(|(dx, (x, gamma))| {
+                *dx = deviation * gamma * *dx + (b * x + c);
+            }),
+        }
+    }
+}
+
+pub(super) fn layer_backward(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, gamma, means, deviations) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
+    let (dy, dx, dgamma, dbeta) = (args.maybe(4)?, args.write(0)?, args.write(1)?, args.write(2)?);
+    let width = args.call.last(0);
+    let rows = means.len();
+    // First what sums over rows, because the second pass may overwrite dy.
+    let whole = dy.unwrap_or(dx);
+    args.pool.rows3(2 * rows, (dgamma, 1), (dbeta, 1), (&mut [0u8; 0], 0), |start, dgamma, dbeta, _| {
+        column_slopes(x, whole, width, start, means, deviations, dgamma, dbeta);
+    });
+    args.pool.rows(dx, width, |start, dx| {
+        for (i, dx) in dx.chunks_exact_mut(width).enumerate() {
+            let row = start + i;
+            let x = &x[row * width..][..width];
+            let dy = dy.map(|dy| &dy[row * width..][..width]);
+            let (mean, deviation) = (means[row], deviations[row]);
+            let [plain, weighed] = row_slopes(x, dy.unwrap_or(dx), gamma, mean);
+            let count = width as f32;
+            let b = -deviation * deviation * deviation * weighed / count;
+            let c = -deviation * plain / count - b * mean;
+            row_slope(dx, dy, x, gamma, deviation, b, c);
+        }
+    });
+    Ok(())
+}

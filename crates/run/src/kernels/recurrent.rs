@@ -1,0 +1,127 @@
+//! The LSTM cell and its gradients. Gates stand in the order input, forget, cell, output.
+
+use super::args::{Args, Call};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
+use super::linear::column_sums;
+use super::math::{sigmoid, tanh};
+use super::simd::wide;
+
+/// Scratch numbers of any of the three kernels: that of its largest product.
+pub(super) fn scratch(call: &Call, threads: usize) -> usize {
+    let extents = match call.op {
+        tiercel_workload::graph::Op::LstmCell => {
+            let (b, input, n) = (call.dim(0, 0), call.dim(0, 1), call.dim(1, 1));
+            [Extent::new(b, 4 * n, input), Extent::new(b, 4 * n, n)]
+        }
+        tiercel_workload::graph::Op::LstmCellBackwardData => {
+            let (b, n, input) = (call.dim(0, 0), call.dim(0, 1), call.dim(2, 1));
+            [Extent::new(b, input, 4 * n), Extent::new(b, n, 4 * n)]
+        }
+        _ => {
+            let (b, input, n) = (call.dim(0, 0), call.dim(0, 1), call.dim(1, 1));
+            [Extent::new(4 * n, input, b), Extent::new(4 * n, n, b)]
+        }
+    };
+    extents.iter().map(Extent::scratch).max().unwrap_or(0) * threads
+}
+
+wide! {
+    /// Applies the functions of the gates, and makes the new state of one sample.
+    fn open(gates: &mut [f32], c: &[f32], new_h: &mut [f32], new_c: &mut [f32]) {
+        let n = c.len();
+        let (i, rest) = gates.split_at_mut(n);
+        let (f, rest) = rest.split_at_mut(n);
+        let (g, o) = rest.split_at_mut(n);
+        let o = &mut o[..n];
+        let (new_h, new_c) = (&mut new_h[..n], &mut new_c[..n]);
+        for k in 0..n {
+            i[k] = sigmoid(i[k]);
+            f[k] = sigmoid(f[k]);
+            g[k] = tanh(g[k]);
+            o[k] = sigmoid(o[k]);
+            new_c[k] = f[k] * c[k] + i[k] * g[k];
+            new_h[k] = o[k] * tanh(new_c[k]);
+        }
+    }
+}
+
+pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, h, c) = (args.read(0)?, args.read(1)?, args.read(2)?);
+    let (wx, wh, bias) = (args.read(3)?, args.read(4)?, args.read(5)?);
+    let (new_h, new_c, gates) = (args.write(0)?, args.write(1)?, args.write(2)?);
+    let (b, input, n) = (args.call.dim(0, 0), args.call.dim(0, 1), args.call.dim(1, 1));
+    let scratch = args.scratch();
+    for (x, w, depth, bias) in [(x, wx, input, Bias::Columns(bias)), (h, wh, n, Bias::Add)] {
+        let (a, w) = (Matrix::by_line(x, depth), Matrix::by_line(w, depth));
+        let rows = Rows::new(gates, 4 * n, bias);
+        multiply(args.pool, Extent::new(b, 4 * n, depth), &a, &w, &rows, scratch);
+    }
+    args.pool.rows3(8 * n, (gates, 4 * n), (new_h, n), (new_c, n), |start, gates, new_h, new_c| {
+        let rows =
+            gates.chunks_exact_mut(4 * n).zip(new_h.chunks_exact_mut(n).zip(new_c.chunks_exact_mut(n)));
+        for (i, (gates, (new_h, new_c))) in rows.enumerate() {
+            open(gates, &c[(start + i) * n..][..n], new_h, new_c);
+        }
+    });
+    Ok(())
+}
+
+wide! {
+    /// The gradients of one sample by its gates before their functions, and by its old state.
+    fn close(c: &[f32], new_c: &[f32], gates: &[f32], dh: &[f32], dc: &[f32], old_dc: &mut [f32], dgates: &mut [f32]) {
+        let n = c.len();
+        let (i, f, g, o) = (&gates[..n], &gates[n..2 * n], &gates[2 * n..3 * n], &gates[3 * n..4 * n]);
+        let (di, rest) = dgates.split_at_mut(n);
+        let (df, rest) = rest.split_at_mut(n);
+        let (dg, dout) = rest.split_at_mut(n);
+        let (new_c, dh, dc, old_dc, dout) = (&new_c[..n], &dh[..n], &dc[..n], &mut old_dc[..n], &mut dout[..n]);
+        for k in 0..n {
+            let t = tanh(new_c[k]);
+            let slope = dc[k] + dh[k] * o[k] * (1.0 - t * t);
+            di[k] = slope * g[k] * i[k] * (1.0 - i[k]);
+            df[k] = slope * c[k] * f[k] * (1.0 - f[k]);
+            dg[k] = slope * i[k] * (1.0 - g[k] * g[k]);
+            dout[k] = dh[k] * t * o[k] * (1.0 - o[k]);
+            old_dc[k] = slope * f[k];
+        }
+    }
+}
+
+pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (c, new_c, wx, wh) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
+    let (gates, dh, dc) = (args.read(4)?, args.read(5)?, args.read(6)?);
+    let (dx, old_dh, old_dc, dgates) = (args.write(0)?, args.write(1)?, args.write(2)?, args.write(3)?);
+    let (b, n, input) = (args.call.dim(0, 0), args.call.dim(0, 1), args.call.dim(2, 1));
+    let scratch = args.scratch();
+    args.pool.rows2((dgates, 4 * n), (old_dc, n), |start, dgates, old_dc| {
+        for (i, (dgates, old_dc)) in
+            dgates.chunks_exact_mut(4 * n).zip(old_dc.chunks_exact_mut(n)).enumerate()
+        {
+            let one = |numbers: &'_ [f32]| -> std::ops::Range<usize> {
+                let width = numbers.len() / b;
+                (start + i) * width..(start + i + 1) * width
+            };
+            close(&c[one(c)], &new_c[one(c)], &gates[one(gates)], &dh[one(c)], &dc[one(c)], old_dc, dgates);
+        }
+    });
+    for (w, out, width) in [(wx, dx, input), (wh, old_dh, n)] {
+        let (a, w) = (Matrix::by_line(dgates, 4 * n), Matrix::by_depth(w, width));
+        let rows = Rows::new(out, width, Bias::None);
+        multiply(args.pool, Extent::new(b, width, 4 * n), &a, &w, &rows, scratch);
+    }
+    Ok(())
+}
+
+pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, h, dgates) = (args.read(0)?, args.read(1)?, args.read(2)?);
+    let (dwx, dwh, dbias) = (args.write(0)?, args.write(1)?, args.write(2)?);
+    let (b, input, n) = (args.call.dim(0, 0), args.call.dim(0, 1), args.call.dim(1, 1));
+    let scratch = args.scratch();
+    for (x, dw, width) in [(x, dwx, input), (h, dwh, n)] {
+        let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
+        let rows = Rows::new(dw, width, Bias::None);
+        multiply(args.pool, Extent::new(4 * n, width, b), &a, &x, &rows, scratch);
+    }
+    column_sums(args.pool, dgates, dbias);
+    Ok(())
+}
