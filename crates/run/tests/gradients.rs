@@ -260,6 +260,7 @@ fn arrangement() {
 fn losses() {
     let ids = |shape: Shape, below| Ids(shape, below);
     check("cross-entropy", Op::CrossEntropy, &[w([6, 5]), ids(Shape::from([6]), 5)], 1);
+    check("mean-square", Op::MeanSquare, &[w([4, 5]), State(Shape::from([4, 5]))], 1);
     check("cross-entropy of sequences", Op::CrossEntropy, &[w([2, 3, 20]), ids(Shape::from([2, 3]), 20)], 1);
 }
 

@@ -169,7 +169,7 @@ impl Single {
             given.insert(format!("op.x{i}"), numbers);
             ids.push(id);
         }
-        let is_loss = matches!(op, Op::CrossEntropy | Op::BinaryCrossEntropy);
+        let is_loss = matches!(op, Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MeanSquare);
         let results = b.apply_all(op, &ids);
         let mut ends = Vec::new();
         let mut names = Vec::new();
