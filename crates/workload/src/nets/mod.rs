@@ -102,7 +102,7 @@ pub fn nearest(name: &str) -> Option<&'static Net> {
 }
 
 /// How many characters must be inserted, removed or replaced to make `a` of `b`.
-fn edits(a: &str, b: &str) -> usize {
+pub fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().take(100).enumerate() {
