@@ -85,6 +85,9 @@ pub struct Kind {
     pub read: f64,
     /// How often the bytes that are written go to memory.
     pub write: f64,
+    /// How many times more often that is, at most, once the cache does not hold what is written and each byte of it
+    /// takes much arithmetic: a convolution that adds to its output piece by piece then does so in memory.
+    pub spill: f64,
     /// How much of a tier's setup times is felt.
     pub setup: f64,
     /// The share of the processor's floating-point rate that is reached at best; 0 where the arithmetic never counts.
@@ -110,6 +113,7 @@ impl Default for Kind {
             ramp: Bytes(1_000_000),
             read: 1.0,
             write: 1.0,
+            spill: 0.0,
             setup: 1.0,
             rate: 1.0,
             half: 0.0,
@@ -127,6 +131,7 @@ impl Kind {
         let figures = [
             ("read", self.read),
             ("write", self.write),
+            ("spill", self.spill),
             ("setup", self.setup),
             ("rate", self.rate),
             ("half", self.half),

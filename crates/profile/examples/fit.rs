@@ -5,11 +5,14 @@
 //!
 //! With a second file, only the shipped parameters are judged, on that file; nothing is fitted.
 
-use tiercel_profile::fit::{Score, fit, fit_kinds, scores, tidied};
+use tiercel_profile::fit::{Score, fit, scores, tidied};
 use tiercel_profile::{Model, autotm, machines};
 
 /// Parts into which kernels are divided: each is predicted from a fit to the others.
 const FOLDS: usize = 5;
+
+/// How often tiers and kinds are fitted in turn.
+const TURNS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut paths = std::env::args().skip(1);
@@ -22,17 +25,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let groups = autotm::parse(&std::fs::read_to_string(profile)?)?;
-    let kernels = tidied(fit(&machine, &groups, 3));
+    let kernels = tidied(fit(&machine, &groups, TURNS));
     let model = Model::with(&machine, &kernels);
     show("fitted to all", &scores(&groups, |_| &model));
     // Whole shapes are left out, not only single placements of them.
     let fold = |at: usize| (at * 7 + at / FOLDS) % FOLDS;
     let models: Vec<Model> = (0..FOLDS)
         .map(|left_out| {
-            let others: Vec<_> = (0..groups.len()).filter(|at| fold(*at) != left_out).map(|at| groups[at].clone()).collect();
-            let mut seen = kernels.clone();
-            fit_kinds(&machine, &others, &mut seen);
-            Model::with(&machine, &seen)
+            let others: Vec<_> =
+                (0..groups.len()).filter(|at| fold(*at) != left_out).map(|at| groups[at].clone()).collect();
+            Model::with(&machine, &tidied(fit(&machine, &others, TURNS)))
         })
         .collect();
     show("each shape predicted from the others", &scores(&groups, |at| &models[fold(at)]));

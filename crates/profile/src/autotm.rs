@@ -68,7 +68,8 @@ pub fn parse(csv: &str) -> Result<Vec<Group>, ProfileError> {
             'P' => Ok(TierId(1)),
             other => Err(wrong(format!("`{other}` is no location; there are D and P"))),
         };
-        let tiers: Vec<TierId> = read_from.chars().chain(written_to.chars()).map(place).collect::<Result<_, _>>()?;
+        let tiers: Vec<TierId> =
+            read_from.chars().chain(written_to.chars()).map(place).collect::<Result<_, _>>()?;
         let (reads, writes) = (shapes(inputs).map_err(wrong)?, shapes(outputs).map_err(wrong)?);
         if (reads.len(), writes.len()) != (read_from.len(), written_to.len()) {
             return Err(wrong("as many locations as shapes are needed".to_string()));
@@ -99,7 +100,8 @@ fn shapes(text: &str) -> Result<Vec<Shape>, String> {
     let dim = |d: &str| d.parse::<u64>().ok().filter(|d| (1..=1 << 32).contains(d));
     let shape = |s: &str| {
         let dims: Option<Shape> = s.split('x').map(dim).collect();
-        let small = |dims: &Shape| dims.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).is_some_and(|n| n < 1 << 60);
+        let small =
+            |dims: &Shape| dims.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).is_some_and(|n| n < 1 << 60);
         dims.filter(small).ok_or_else(|| format!("`{s}` is no shape"))
     };
     text.split(';').map(shape).collect()
@@ -112,7 +114,8 @@ fn elements(shape: &Shape) -> u64 {
 /// The kernel with the costs that our own traces state: see `crates/workload/src/graph/cost.rs`.
 fn kernel(op: &str, inputs: &[Shape], outputs: &[Shape]) -> Kernel {
     let norm = op.starts_with("BatchNorm");
-    let used = |shape: &Shape, passes: u64| Use { tensor: TensorId(0), bytes: Bytes(4 * passes * elements(shape)) };
+    let used =
+        |shape: &Shape, passes: u64| Use { tensor: TensorId(0), bytes: Bytes(4 * passes * elements(shape)) };
     let reads = inputs.iter().map(|s| used(s, if norm && s.len() == 4 { 2 } else { 1 }));
     Kernel {
         name: op.to_string(),

@@ -22,12 +22,14 @@ pub(crate) fn minimise(
     let mut best = cost(&here);
     let mut damping = 1e-2;
     for _ in 0..rounds {
-        let slopes: Vec<Vec<f64>> = (0..at.len()).map(|i| slope(&residuals, &at, &bounds[i], i, &here)).collect();
+        let slopes: Vec<Vec<f64>> =
+            (0..at.len()).map(|i| slope(&residuals, &at, &bounds[i], i, &here)).collect();
         let weights: Vec<f64> = here.iter().map(|r| 1.0 / (1.0 + (r / scale).powi(2)).sqrt()).collect();
         let dot = |a: &[f64], b: &[f64]| -> f64 {
             a.iter().zip(b).zip(&weights).map(|((a, b), w)| a * b * w).sum()
         };
-        let normal: Vec<Vec<f64>> = slopes.iter().map(|a| slopes.iter().map(|b| dot(a, b)).collect()).collect();
+        let normal: Vec<Vec<f64>> =
+            slopes.iter().map(|a| slopes.iter().map(|b| dot(a, b)).collect()).collect();
         let downhill: Vec<f64> = slopes.iter().map(|a| -dot(a, &here)).collect();
         let before = best;
         for _ in 0..8 {
@@ -67,7 +69,8 @@ fn slope(
 /// Solves the damped normal equations by elimination.
 fn solve(normal: &[Vec<f64>], right: &[f64], damping: f64) -> Vec<f64> {
     let n = right.len();
-    let mut rows: Vec<Vec<f64>> = normal.iter().zip(right).map(|(row, r)| [&row[..], &[*r]].concat()).collect();
+    let mut rows: Vec<Vec<f64>> =
+        normal.iter().zip(right).map(|(row, r)| [&row[..], &[*r]].concat()).collect();
     for (i, row) in rows.iter_mut().enumerate() {
         row[i] += damping * row[i].max(1e-9) + 1e-12;
     }
@@ -92,8 +95,9 @@ mod tests {
 
     #[test]
     fn a_line_is_found_among_outliers() {
-        let points: Vec<(f64, f64)> =
-            (0..40).map(|x| (f64::from(x), 3.0 + 0.5 * f64::from(x) + if x % 7 == 0 { 50.0 } else { 0.0 })).collect();
+        let points: Vec<(f64, f64)> = (0..40)
+            .map(|x| (f64::from(x), 3.0 + 0.5 * f64::from(x) + if x % 7 == 0 { 50.0 } else { 0.0 }))
+            .collect();
         let residuals = |p: &[f64]| points.iter().map(|(x, y)| p[0] + p[1] * x - y).collect();
         let free = Bounds { low: -100.0, high: 100.0 };
         let found = minimise(residuals, &[0.0, 0.0], &[free; 2], 0.01, 200);

@@ -3,7 +3,8 @@
 //! ```text
 //! time    = start + spread · F / (F + ramp) + setups + (compute^overlap + memory^overlap)^(1 / overlap)
 //! compute = flops / (rate · gflops) · (1 + half / intensity)
-//! memory  = Σ over operands: bytes · (read or write) · (h / cached + (1 − h) / uncached bandwidth of its tier)
+//! memory  = Σ over operands: bytes · (read or write) · (h / cached + (1 − h) / uncached bandwidth of its tier),
+//!           the uncached part of writes 1 + spill · d / (d + 600) times, with d the flops per written byte
 //! h       = 1 / (1 + (F / (cache · share))^2.5)       the part of the traffic that the cache absorbs
 //! setups  = Σ over operands: setup · (read or write setup of its tier)
 //! ```
@@ -29,7 +30,10 @@ use crate::machines;
 const SHARPNESS: f64 = 2.5;
 
 /// How sharply operands stop to wait in the caches once they are larger than `resident`.
-const RESIDENCE: i32 = 4;
+const RESIDENCE: i32 = 8;
+
+/// Operations per written byte at which half of a kind's `spill` is felt.
+const DEPTH: f64 = 600.0;
 
 /// What keeps a model from being made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +96,8 @@ impl Model {
     pub fn new(machine: &Machine) -> Result<Model, ModelError> {
         let Some(own) = &machine.kernels else { return Ok(Model { fitted: None }) };
         let Some(like) = &own.like else { return Ok(Model::with(machine, own)) };
-        let wrong = |what: String| ModelError::Like { machine: machine.name.clone(), like: like.clone(), what };
+        let wrong =
+            |what: String| ModelError::Like { machine: machine.name.clone(), like: like.clone(), what };
         let other = machines::named(like).map_err(|e| wrong(e.to_string()))?;
         let theirs = other.kernels.filter(|k| k.like.is_none());
         let theirs = theirs.ok_or_else(|| wrong("it has none of its own".to_string()))?;
@@ -163,6 +168,8 @@ impl Fitted {
         let footprint = if kind.partial { all.min(2.0 * written) } else { all };
         let room = (self.cache * kind.cache).max(1.0);
         let cached = 1.0 / (1.0 + (footprint / room).powf(SHARPNESS));
+        let depth = kernel.flops as f64 / written.max(1.0);
+        let passes = 1.0 + kind.spill * depth / (depth + DEPTH);
         let (mut memory, mut setups) = (0.0, 0.0);
         let mut readable = written;
         for touch in touches {
@@ -171,17 +178,18 @@ impl Fitted {
                 bytes = bytes.min(readable);
                 readable -= bytes;
             }
-            let (time, setup) = self.operand(kind, touch, bytes, cached);
+            let (time, setup) = self.operand(kind, touch, bytes, cached, passes);
             memory += time;
             setups += setup;
         }
         let compute = self.compute(kind, kernel);
-        let start = kind.start.seconds() + kind.spread.seconds() * footprint / (footprint + kind.ramp.0 as f64);
+        let start =
+            kind.start.seconds() + kind.spread.seconds() * footprint / (footprint + kind.ramp.0 as f64);
         start + kind.setup * setups + together(compute, memory, kind.overlap)
     }
 
     /// The time of one operand and its setup: the most of what it would be on this tier and all faster ones.
-    fn operand(&self, kind: &Kind, touch: &Touch, bytes: f64, cached: f64) -> (f64, f64) {
+    fn operand(&self, kind: &Kind, touch: &Touch, bytes: f64, cached: f64, passes: f64) -> (f64, f64) {
         let blend = |hit: f64, miss: f64| cached * hit + (1.0 - cached) * miss;
         // Small operands that are read are still in a cache, wherever they lie.
         let fresh = if touch.operand && !touch.write {
@@ -193,7 +201,7 @@ impl Fitted {
         for (at, rates) in self.tiers[..=touch.tier].iter().enumerate() {
             let felt = if at == 0 { 1.0 } else { fresh };
             let (a_byte, first) = if touch.write {
-                (kind.write * blend(rates.cached_write, rates.write), rates.write_setup)
+                (kind.write * blend(rates.cached_write, passes * rates.write), rates.write_setup)
             } else {
                 (kind.read * blend(rates.cached_read, rates.read), rates.read_setup)
             };
@@ -208,7 +216,8 @@ impl Fitted {
             return 0.0;
         }
         let flops = kernel.flops as f64;
-        let sizes = || kernel.reads.iter().chain(&kernel.writes).map(|u| u.bytes.0 as f64).filter(|b| *b > 0.0);
+        let sizes =
+            || kernel.reads.iter().chain(&kernel.writes).map(|u| u.bytes.0 as f64).filter(|b| *b > 0.0);
         let intensity = if kind.rows {
             sizes().fold(1.0, f64::max) / sizes().fold(f64::INFINITY, f64::min)
         } else {
@@ -240,7 +249,12 @@ impl KernelTime for Model {
         let touches: Vec<Touch> = traffic
             .iter()
             .flat_map(|t| [(t.tier, false, t.read), (t.tier, true, t.write)])
-            .map(|(tier, write, bytes)| Touch { tier: tier.index(), write, bytes: bytes.0 as f64, operand: false })
+            .map(|(tier, write, bytes)| Touch {
+                tier: tier.index(),
+                write,
+                bytes: bytes.0 as f64,
+                operand: false,
+            })
             .collect();
         Nanos::from_seconds(fitted.seconds(kernel, &touches))
     }
