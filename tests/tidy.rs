@@ -20,7 +20,7 @@ const UNSAFE: [&str; 12] = [
 ];
 
 /// Crates from the one that knows least to the one that knows most; each depends only on those before it.
-const LAYERS: [&str; 5] = ["core", "workload", "run", "policies", "cli"];
+const LAYERS: [&str; 8] = ["core", "workload", "run", "profile", "plan", "policies", "systems", "cli"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

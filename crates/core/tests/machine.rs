@@ -197,11 +197,33 @@ fn kernels_read_back_and_kinds_take_what_they_leave_out_from_the_default() {
 #[test]
 fn a_wrong_kernel_figure_is_named() {
     for (from, to, expected) in [
-        ("rate = 0.8", "raet = 0.8", expect![[]]),
-        ("rate = 0.8", "rate = -1.0", expect![[]]),
-        ("overlap = 2", "overlap = 0.5", expect![[]]),
-        ("kernels.tier.slow", "kernels.tier.tape", expect![[]]),
-        ("write = \"3.4 GB/s\"", "write = \"0 GB/s\"", expect![[]]),
+        (
+            "rate = 0.8",
+            "raet = 0.8",
+            expect![
+                "machine `two`: kernels.kind.conv: unknown field `raet`, expected one of `start`, `spread`, `ramp`, `read`, `write`, `spill`, `setup`, `rate`, `half`, `rows`, `overlap`, `cache`, `partial`"
+            ],
+        ),
+        (
+            "rate = 0.8",
+            "rate = -1.0",
+            expect!["machine `two`: kernels.kind.conv: rate is -1; it must not be below zero"],
+        ),
+        (
+            "overlap = 2",
+            "overlap = 0.5",
+            expect!["machine `two`: kernels.default: overlap is 0.5; it is at least 1"],
+        ),
+        (
+            "kernels.tier.slow",
+            "kernels.tier.tape",
+            expect!["machine `two`: kernels name the tier `tape`; the tiers are fast, slow"],
+        ),
+        (
+            "write = \"3.4 GB/s\"",
+            "write = \"0 GB/s\"",
+            expect!["machine `two`: kernels.tier.slow: bandwidths must be above zero"],
+        ),
     ] {
         assert!(KERNELS.contains(from), "{from}");
         let error = Machine::parse(&format!("{SOUND}{}", KERNELS.replacen(from, to, 1))).unwrap_err();
