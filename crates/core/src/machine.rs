@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::kernels::{FileKernels, Kernels};
 use crate::units::{Bandwidth, Bytes, Nanos, TierId, text};
 
 /// The unit that heaps hand out memory in, unless a tier asks for more.
@@ -35,6 +36,8 @@ pub struct Machine {
     pub links: Vec<Link>,
     /// What the processor can do.
     pub compute: Compute,
+    /// How kernels use memory and processor, where that is known better than from the bandwidths alone.
+    pub kernels: Option<Kernels>,
 }
 
 /// What the processor of a machine can do.
@@ -215,6 +218,8 @@ struct File {
     tiers: Vec<Tier>,
     #[serde(rename = "link", default)]
     links: Vec<FileLink>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kernels: Option<FileKernels>,
 }
 
 fn full() -> f64 {
@@ -243,9 +248,12 @@ impl Machine {
             compute: file.compute,
             tiers: file.tiers.clone(),
             links: Vec::new(),
+            kernels: None,
         };
         machine.check_tiers()?;
         let wrong = |what: String| MachineError::Figure { machine: file.name.clone(), what };
+        let names = file.tiers.iter().map(|t| t.name.as_str());
+        machine.kernels = file.kernels.map(|k| k.read(names)).transpose().map_err(wrong)?;
         let tier = |name: &str| {
             let found = file.tiers.iter().position(|t| t.name == name);
             found.map(|i| TierId(i as u8)).ok_or_else(|| {
@@ -317,6 +325,7 @@ impl Machine {
             compute: self.compute,
             tiers: self.tiers.clone(),
             links: links.collect(),
+            kernels: self.kernels.as_ref().map(FileKernels::of),
         };
         toml::to_string(&file).expect("a machine is plain tables, strings and numbers")
     }
@@ -449,7 +458,7 @@ fn speed_ok(speed: Bandwidth) -> bool {
 }
 
 /// The text form of an amount that may be absent.
-mod optional {
+pub(crate) mod optional {
     use super::*;
 
     pub fn serialize<S: Serializer>(value: &Option<Bandwidth>, to: S) -> Result<S::Ok, S::Error> {

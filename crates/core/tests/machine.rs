@@ -165,3 +165,68 @@ fn a_wrong_word_is_shown_where_it_stands() {
         "#]],
     );
 }
+
+const KERNELS: &str = r#"
+[kernels]
+source = "a guess"
+cache = "36 MB"
+[kernels.tier.slow]
+write = "3.4 GB/s"
+write_setup = "150 us"
+[kernels.default]
+overlap = 2
+[kernels.kind.conv]
+rate = 0.8
+[kernels.kind."batch-norm.backward"]
+rows = true
+start = "5 us"
+"#;
+
+#[test]
+fn kernels_read_back_and_kinds_take_what_they_leave_out_from_the_default() {
+    let machine = Machine::parse(&format!("{SOUND}{KERNELS}")).unwrap();
+    assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine.clone()));
+    let kernels = machine.kernels.unwrap();
+    let conv = kernels.kinds["conv"];
+    assert_eq!((conv.rate, conv.overlap, conv.rows), (0.8, 2.0, false));
+    assert!(kernels.kinds["batch-norm.backward"].rows);
+    assert_eq!(kernels.tiers["slow"].write, Some(Bandwidth::gb(3.4)));
+    assert_eq!(kernels.tiers["slow"].read, None);
+}
+
+#[test]
+fn a_wrong_kernel_figure_is_named() {
+    for (from, to, expected) in [
+        (
+            "rate = 0.8",
+            "raet = 0.8",
+            expect![
+                "machine `two`: kernels.kind.conv: unknown field `raet`, expected one of `start`, `spread`, `ramp`, `read`, `write`, `spill`, `setup`, `rate`, `half`, `rows`, `overlap`, `cache`, `partial`"
+            ],
+        ),
+        (
+            "rate = 0.8",
+            "rate = -1.0",
+            expect!["machine `two`: kernels.kind.conv: rate is -1; it must not be below zero"],
+        ),
+        (
+            "overlap = 2",
+            "overlap = 0.5",
+            expect!["machine `two`: kernels.default: overlap is 0.5; it is at least 1"],
+        ),
+        (
+            "kernels.tier.slow",
+            "kernels.tier.tape",
+            expect!["machine `two`: kernels name the tier `tape`; the tiers are fast, slow"],
+        ),
+        (
+            "write = \"3.4 GB/s\"",
+            "write = \"0 GB/s\"",
+            expect!["machine `two`: kernels.tier.slow: bandwidths must be above zero"],
+        ),
+    ] {
+        assert!(KERNELS.contains(from), "{from}");
+        let error = Machine::parse(&format!("{SOUND}{}", KERNELS.replacen(from, to, 1))).unwrap_err();
+        expected.assert_eq(&error.to_string());
+    }
+}

@@ -68,6 +68,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         ],
         links: vec![link(0, 1, 1.0), link(1, 0, 2.0)],
         compute: Default::default(),
+        kernels: None,
     };
     machine.tiers[1].capacity = ample(trace, machine.grain());
     machine

@@ -1,0 +1,50 @@
+//! The machines that ship with Tiercel, by name: the files in `machines/`.
+
+use tiercel_core::{Machine, MachineError};
+use tiercel_workload::spelling::nearest;
+
+/// Every shipped machine: its name, and its file.
+pub const ALL: [(&str, &str); 9] = [
+    ("optane-autotm", include_str!("../../../machines/optane-autotm.toml")),
+    ("optane-cachedarrays", include_str!("../../../machines/optane-cachedarrays.toml")),
+    ("optane-sentinel", include_str!("../../../machines/optane-sentinel.toml")),
+    ("redl", include_str!("../../../machines/redl.toml")),
+    ("optane-4tier", include_str!("../../../machines/optane-4tier.toml")),
+    ("v100", include_str!("../../../machines/v100.toml")),
+    ("h200", include_str!("../../../machines/h200.toml")),
+    ("cxl", include_str!("../../../machines/cxl.toml")),
+    ("dram-throttled", include_str!("../../../machines/dram-throttled.toml")),
+];
+
+/// Why there is no machine of a name.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NamedError {
+    /// No machine has this name.
+    #[error("there is no machine `{name}`{hint}; the machines are {known}")]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// What may have been meant.
+        hint: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// The machine's file is wrong.
+    #[error(transparent)]
+    File(#[from] MachineError),
+}
+
+/// The names of the shipped machines.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(name, _)| *name)
+}
+
+/// The shipped machine of this name.
+pub fn named(name: &str) -> Result<Machine, NamedError> {
+    if let Some((_, file)) = ALL.iter().find(|(known, _)| *known == name) {
+        return Ok(Machine::parse(file)?);
+    }
+    let hint = nearest(name, names()).map_or(String::new(), |known| format!(" (the nearest is `{known}`)"));
+    let known = names().collect::<Vec<_>>().join(", ");
+    Err(NamedError::Unknown { name: name.to_string(), hint, known })
+}

@@ -1,0 +1,85 @@
+//! Every shipped machine reads, reads back, and runs a small network; names that are nearly right are recognised.
+
+use expect_test::expect;
+use tiercel_core::{Bytes, Machine, Manager, Nanos, TierId};
+use tiercel_policies::{CachedArrays, Mode};
+use tiercel_profile::{Model, machines};
+use tiercel_run::{Executor, KernelTime, Sim};
+use tiercel_workload::graph::DType;
+use tiercel_workload::{Kernel, Lifetimes, Trace, nets};
+
+fn trace(net: &str, options: nets::Options) -> Trace {
+    nets::find(net).unwrap().build(&options).unwrap().trace
+}
+
+#[test]
+fn every_file_is_a_machine_that_the_list_knows() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter_map(|file| file.strip_suffix(".toml").map(str::to_string))
+        .collect();
+    files.sort();
+    let mut known: Vec<&str> = machines::names().collect();
+    known.sort();
+    assert_eq!(files, known);
+    for name in known {
+        let machine = machines::named(name).unwrap();
+        assert_eq!(machine.name, name);
+        assert!(machine.source.len() > 40, "{name} says where its figures come from");
+        assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine), "{name} reads back");
+    }
+}
+
+#[test]
+fn a_small_network_runs_on_each() {
+    let program = trace("resnet32", nets::Options { batch: Some(16), ..nets::Options::default() });
+    let (_, peak) = Lifetimes::new(&program).peak();
+    for name in machines::names() {
+        let machine = machines::named(name).unwrap().with_capacity(TierId(0), Bytes(peak.0 / 2));
+        let model = Model::new(&machine).unwrap();
+        let mut manager = Manager::new(machine.clone(), Sim::with_times(machine, model));
+        let mut policy = CachedArrays::new(Mode::LM);
+        let mut executor = Executor::new(&program);
+        executor.iterate(&mut manager, &mut policy).unwrap();
+        let iteration = executor.iterate(&mut manager, &mut policy).unwrap();
+        assert!(iteration.time > Nanos::ZERO, "{name}");
+        assert!(
+            iteration.fetched + iteration.evicted > Bytes::ZERO,
+            "{name}: half of the memory makes it move"
+        );
+    }
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_recognised() {
+    let error = machines::named("optane-autotn").unwrap_err().to_string();
+    expect!["there is no machine `optane-autotn` (the nearest is `optane-autotm`); the machines are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, v100, h200, cxl, dram-throttled"].assert_eq(&error);
+    assert!(!machines::named("quantum-foam").unwrap_err().to_string().contains("nearest"));
+}
+
+#[test]
+fn the_h200_takes_the_time_that_was_measured() {
+    let machine = machines::named("h200").unwrap();
+    let model = Model::new(&machine).unwrap();
+    let fast = |k: &Kernel| vec![TierId(0); k.reads.len() + k.writes.len()];
+    let seconds = |trace: &Trace| -> f64 {
+        trace.kernels.iter().map(|k| model.time(&machine, k, &fast(k)).seconds()).sum()
+    };
+    let resnet = trace("resnet152", nets::Options { batch: Some(256), ..nets::Options::default() });
+    let bf16 = nets::Options {
+        batch: Some(8),
+        sequence: Some(1024),
+        depth: Some(24),
+        width: Some(2048),
+        dtype: DType::Bf16,
+        ..nets::Options::default()
+    };
+    let gpt2 = trace("gpt2", bf16);
+    for (trace, measured) in [(&resnet, 0.184), (&gpt2, 0.173)] {
+        let modelled = seconds(trace);
+        println!("{}: {modelled:.3} s, measured {measured} s", trace.name);
+        assert!((modelled / measured - 1.0).abs() < 0.1);
+    }
+}
