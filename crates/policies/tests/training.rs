@@ -48,15 +48,15 @@ fn a_language_is_learnt_and_where_tensors_live_changes_nothing() {
         depth: Some(2),
         width: Some(64),
         words: Some(256),
-        optimizer: Some(Optimizer::AdamW { rate: 3e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01 }),
+        optimizer: Some(Optimizer::AdamW { rate: 2e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01 }),
         ..Options::default()
     };
     let task = net("gpt2", options);
     let learn = |home: &Home| {
-        let schedule = Schedule::Cosine { warmup: 20, iterations: 200 };
+        let schedule = Schedule::Cosine { warmup: 40, iterations: 250 };
         let text = Text::new("grammar", grammar(5, 200_000));
         let mut run = trainer(&task, home, text, Settings { seed: 2, schedule, lookahead: 0 });
-        train(&mut run, 200, |_| {})
+        train(&mut run, 250, |_| {})
     };
     let fast = learn(&Home::fast());
     let score = fast.score.expect("there are labels");
