@@ -4,11 +4,18 @@ use tiercel_workload::graph::Activation;
 
 use super::args::Args;
 use super::elementwise::{map, zip};
-use super::math::{density, exp, phi, sigmoid, tanh};
+use super::math::{gelu, gelu_slope, gelu_tanh, gelu_tanh_slope, sigmoid, tanh};
 
-/// √(2 / π), of the approximation of GELU.
-const ROOT: f32 = 0.797_884_6;
-const CUBE: f32 = 0.044_715;
+/// The gradient of a function that is large: a name of its own, so that it is compiled into the loops.
+#[inline(always)]
+fn gelu_backward(x: f32, dy: f32) -> f32 {
+    dy * gelu_slope(x)
+}
+
+#[inline(always)]
+fn gelu_tanh_backward(x: f32, dy: f32) -> f32 {
+    dy * gelu_tanh_slope(x)
+}
 
 pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), String> {
     let (x, y) = (args.maybe(0)?, args.write(0)?);
@@ -22,11 +29,8 @@ pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), St
         Activation::LeakyRelu { slope } => map(pool, y, x, |x| if x < 0.0 { slope * x } else { x }),
         Activation::Sigmoid => map(pool, y, x, sigmoid),
         Activation::Tanh => map(pool, y, x, tanh),
-        Activation::Gelu => map(pool, y, x, |x| x * phi(x)),
-        Activation::GeluTanh => {
-            // (1 + tanh u) / 2 is the sigmoid of 2 u.
-            map(pool, y, x, |x| x / (1.0 + exp(-2.0 * ROOT * (x + CUBE * x * x * x))));
-        }
+        Activation::Gelu => map(pool, y, x, gelu),
+        Activation::GeluTanh => map(pool, y, x, gelu_tanh),
     }
     Ok(())
 }
@@ -44,12 +48,8 @@ pub(super) fn backward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), S
         }
         Activation::Sigmoid => zip(pool, dx, y, dy, |y, dy| dy * y * (1.0 - y)),
         Activation::Tanh => zip(pool, dx, y, dy, |y, dy| dy * (1.0 - y * y)),
-        Activation::Gelu => zip(pool, dx, y, dy, |x, dy| dy * (phi(x) + x * density(x))),
-        Activation::GeluTanh => zip(pool, dx, y, dy, |x, dy| {
-            let s = sigmoid(2.0 * ROOT * (x + CUBE * x * x * x));
-            let slope = 2.0 * ROOT * (1.0 + 3.0 * CUBE * x * x);
-            dy * (s + x * s * (1.0 - s) * slope)
-        }),
+        Activation::Gelu => zip(pool, dx, y, dy, gelu_backward),
+        Activation::GeluTanh => zip(pool, dx, y, dy, gelu_tanh_backward),
     }
     Ok(())
 }

@@ -294,6 +294,8 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::AttentionBackward(a) => attention::scratch(call, *a, threads, true),
         Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => recurrent::scratch(call, threads),
         Op::UpdateRows { .. } => embedding::scratch(call, threads),
+        Op::DotInteraction => interaction::scratch(call, false),
+        Op::DotInteractionBackward => interaction::scratch(call, true),
         _ => 0,
     }
 }

@@ -12,7 +12,7 @@ mod window;
 use tiercel_workload::graph::{Conv, Op};
 
 use super::args::{Args, Call};
-use super::gemm::{DEPTH, Extent, Matrix, Rows, Bias, multiply};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
 use super::pool::{Disjoint, Pool};
 use super::simd::wide;
 use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows};
@@ -119,8 +119,7 @@ impl Geometry {
 
 /// A product whose depth is channels times taps, in blocks of whole channels.
 fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent {
-    let block = (DEPTH / taps.max(1)).max(1) * taps;
-    Extent { block, ..Extent::new(rows, columns, channels * taps) }
+    Extent::in_units(rows, columns, channels, taps)
 }
 
 /// Scratch numbers that a call needs.
@@ -129,10 +128,14 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if geometry.depthwise() {
         return 0;
     }
-    let extent = geometry.extent(task);
+    if task != Task::Wide {
+        return geometry.extent(task).scratch() * threads;
+    }
     // Phases have fewer taps, whose blocks may be longer than those of all taps.
-    let block = extent.block.max(DEPTH);
-    Extent { block, ..extent }.scratch() * threads
+    let (wide, narrow) = geometry.group();
+    let columns = geometry.wide.batch * geometry.wide.plane();
+    let most = |taps| blocked(wide, columns, narrow, taps).scratch();
+    (1..=geometry.taps()).map(most).max().unwrap_or(0) * threads
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
