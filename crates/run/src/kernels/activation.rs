@@ -3,18 +3,28 @@
 use tiercel_workload::graph::Activation;
 
 use super::args::Args;
-use super::elementwise::{map, zip};
+use super::elementwise::{map, map_part, zip, zip_part};
 use super::math::{gelu, gelu_slope, gelu_tanh, gelu_tanh_slope, sigmoid, tanh};
+use super::pool::Pool;
 
-/// The gradient of a function that is large: a name of its own, so that it is compiled into the loops.
-#[inline(always)]
-fn gelu_backward(x: f32, dy: f32) -> f32 {
-    dy * gelu_slope(x)
-}
-
-#[inline(always)]
-fn gelu_tanh_backward(x: f32, dy: f32) -> f32 {
-    dy * gelu_tanh_slope(x)
+/// dx = dy · slope(x), a piece at a time: the slopes first, then the products.
+fn steep(
+    pool: &mut Pool,
+    dx: &mut [f32],
+    x: Option<&[f32]>,
+    dy: Option<&[f32]>,
+    slope: impl Fn(f32) -> f32 + Sync + Copy,
+) {
+    const PIECE: usize = 512;
+    pool.rows(dx, 1, |start, dx| {
+        let mut slopes = [0f32; PIECE];
+        for (i, dx) in dx.chunks_mut(PIECE).enumerate() {
+            let at = start + i * PIECE..start + i * PIECE + dx.len();
+            let slopes = &mut slopes[..dx.len()];
+            map_part(slopes, Some(x.map_or(&*dx, |x| &x[at.clone()])), slope);
+            zip_part(dx, Some(slopes), dy.map(|dy| &dy[at.clone()]), |slope, dy| slope * dy);
+        }
+    });
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), String> {
@@ -24,7 +34,15 @@ pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), St
         // A comparison and not `max`, so that a NaN stays one.
         Activation::Relu => map(pool, y, x, |x| if x < 0.0 { 0.0 } else { x }),
         Activation::Relu6 => {
-            map(pool, y, x, |x| if x < 0.0 { 0.0 } else if x > 6.0 { 6.0 } else { x });
+            map(pool, y, x, |x| {
+                if x < 0.0 {
+                    0.0
+                } else if x > 6.0 {
+                    6.0
+                } else {
+                    x
+                }
+            });
         }
         Activation::LeakyRelu { slope } => map(pool, y, x, |x| if x < 0.0 { slope * x } else { x }),
         Activation::Sigmoid => map(pool, y, x, sigmoid),
@@ -48,8 +66,8 @@ pub(super) fn backward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), S
         }
         Activation::Sigmoid => zip(pool, dx, y, dy, |y, dy| dy * y * (1.0 - y)),
         Activation::Tanh => zip(pool, dx, y, dy, |y, dy| dy * (1.0 - y * y)),
-        Activation::Gelu => zip(pool, dx, y, dy, gelu_backward),
-        Activation::GeluTanh => zip(pool, dx, y, dy, gelu_tanh_backward),
+        Activation::Gelu => steep(pool, dx, y, dy, gelu_slope),
+        Activation::GeluTanh => steep(pool, dx, y, dy, gelu_tanh_slope),
     }
     Ok(())
 }

@@ -113,7 +113,10 @@ impl Stretch {
 }
 
 /// a + b or a · b, with b stretched to a.
-pub(super) fn combine(mut args: Args<'_, '_>, f: impl Fn(f32, f32) -> f32 + Sync + Copy) -> Result<(), String> {
+pub(super) fn combine(
+    mut args: Args<'_, '_>,
+    f: impl Fn(f32, f32) -> f32 + Sync + Copy,
+) -> Result<(), String> {
     let (a, b, y) = (args.maybe(0)?, args.maybe(1)?, args.write(0)?);
     let [large, small] = [0, 1].map(|at| args.call.inputs[at].shape);
     if large.elements() == small.elements() {

@@ -1,24 +1,28 @@
 //! DLRM's interaction: the dot products of all pairs of features, and their gradient.
 //!
-//! A sample's features lie in as many tensors; they are gathered side by side first.
+//! A sample's features lie in as many tensors; they are gathered side by side first, element by element, so that the
+//! products of one feature with all others are vectors.
 
 use super::args::{Args, Call};
-use super::loss::dot;
 use super::simd::wide;
+use super::{pool::Disjoint, room};
 
-/// Scratch numbers: the features of all samples, side by side, and twice where their gradients are wanted.
-pub(super) fn scratch(call: &Call, backward: bool) -> usize {
-    let features = call.inputs.len() - usize::from(backward);
-    features * call.len(0) * (1 + usize::from(backward))
+/// Scratch numbers: the features of all samples side by side; where gradients are wanted, these too, and a square of
+/// pairs for each thread.
+pub(super) fn scratch(call: &Call, threads: usize, backward: bool) -> usize {
+    let n = call.inputs.len() - usize::from(backward);
+    let all = room(n * call.len(0));
+    if backward { 2 * all + threads * room(n * n) } else { all }
 }
 
-/// Copies all features side by side: sample by sample, then feature by feature.
+/// Copies all features side by side: sample by sample, element by element, then feature by feature.
 fn gather(args: &mut Args<'_, '_>, n: usize, d: usize, out: &mut [f32]) -> Result<(), String> {
     for i in 0..n {
         let x = args.read(i)?;
         args.pool.rows(out, n * d, |start, out| {
             for (s, out) in out.chunks_exact_mut(n * d).enumerate() {
-                out[i * d..(i + 1) * d].copy_from_slice(&x[(start + s) * d..][..d]);
+                let x = &x[(start + s) * d..][..d];
+                out[i..].iter_mut().step_by(n).zip(x).for_each(|(out, x)| *out = *x);
             }
         });
     }
@@ -27,33 +31,39 @@ fn gather(args: &mut Args<'_, '_>, n: usize, d: usize, out: &mut [f32]) -> Resul
 
 wide! {
     /// The first feature and all products of one sample.
-    fn products(features: &[f32], d: usize, y: &mut [f32]) {
-        y[..d].copy_from_slice(&features[..d]);
-        let mut at = d;
-        for (i, a) in features.chunks_exact(d).enumerate() {
-            for b in features.chunks_exact(d).take(i) {
-                y[at] = dot(a, b);
-                at += 1;
+    fn products(features: &[f32], n: usize, d: usize, y: &mut [f32]) {
+        let (first, mut rest) = y.split_at_mut(d);
+        first.iter_mut().zip(features.iter().step_by(n)).for_each(|(y, x)| *y = *x);
+        for i in 1..n {
+            let (out, more) = rest.split_at_mut(i);
+            rest = more;
+            out.fill(0.0);
+            for element in features.chunks_exact(n) {
+                let a = element[i];
+                out.iter_mut().zip(element).for_each(|(out, b)| *out += a * b);
             }
         }
     }
 }
 
 wide! {
-    /// The gradients by all features of one sample.
-    fn slopes(features: &[f32], d: usize, dy: &[f32], out: &mut [f32]) {
-        out.fill(0.0);
-        out[..d].copy_from_slice(&dy[..d]);
+    /// The gradients by all features of one sample; `pairs` has room for the slope of every pair, in both orders.
+    fn slopes(features: &[f32], n: usize, d: usize, dy: &[f32], pairs: &mut [f32], out: &mut [f32]) {
         let mut at = d;
-        for i in 0..features.len() / d {
+        for i in 0..n {
+            pairs[i * n + i] = 0.0;
             for j in 0..i {
-                let slope = dy[at];
+                pairs[i * n + j] = dy[at];
+                pairs[j * n + i] = dy[at];
                 at += 1;
-                for k in 0..d {
-                    out[i * d + k] += slope * features[j * d + k];
-                    out[j * d + k] += slope * features[i * d + k];
-                }
             }
+        }
+        for (k, (out, element)) in out.chunks_exact_mut(n).zip(features.chunks_exact(n)).enumerate() {
+            out.fill(0.0);
+            for (a, pairs) in element.iter().zip(pairs.chunks_exact(n)) {
+                out.iter_mut().zip(pairs).for_each(|(out, slope)| *out += a * slope);
+            }
+            out[0] += dy[k];
         }
     }
 }
@@ -66,7 +76,7 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (row, features) = (d + n * (n - 1) / 2, &*features);
     args.pool.rows(y, row, |start, y| {
         for (s, y) in y.chunks_exact_mut(row).enumerate() {
-            products(&features[(start + s) * n * d..][..n * d], d, y);
+            products(&features[(start + s) * n * d..][..n * d], n, d, y);
         }
     });
     Ok(())
@@ -75,20 +85,29 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (n, d) = (args.call.outputs.len(), args.call.dim(0, 1));
     let dy = args.read(n)?;
-    let (features, gradients) = args.scratch().split_at_mut(n * args.call.len(0));
-    let gradients = &mut gradients[..features.len()];
-    gather(&mut args, n, d, features)?;
-    let (row, features) = (d + n * (n - 1) / 2, &*features);
-    args.pool.rows(gradients, n * d, |start, out| {
-        for (s, out) in out.chunks_exact_mut(n * d).enumerate() {
-            slopes(&features[(start + s) * n * d..][..n * d], d, &dy[(start + s) * row..][..row], out);
+    let (all, batch) = (n * args.call.len(0), args.call.dim(0, 0));
+    let (features, rest) = args.scratch().split_at_mut(room(all));
+    let (gradients, pairs) = rest.split_at_mut(room(all));
+    gather(&mut args, n, d, &mut features[..all])?;
+    let row = d + n * (n - 1) / 2;
+    let (features, threads) = (&features[..all], args.pool.threads());
+    let (out, pairs) = (Disjoint::new(gradients), Disjoint::new(pairs));
+    args.pool.run(&|index| {
+        // SAFETY: every thread has pairs and samples of its own.
+        let pairs = unsafe { pairs.range(index * room(n * n)..(index + 1) * room(n * n)) };
+        for s in super::pool::part(batch, threads, index) {
+            // SAFETY: as above.
+            let out = unsafe { out.range(s * n * d..(s + 1) * n * d) };
+            slopes(&features[s * n * d..][..n * d], n, d, &dy[s * row..][..row], pairs, out);
         }
     });
+    let gradients = &*gradients;
     for i in 0..n {
         let dx = args.write(i)?;
         args.pool.rows(dx, d, |start, dx| {
             for (s, dx) in dx.chunks_exact_mut(d).enumerate() {
-                dx.copy_from_slice(&gradients[((start + s) * n + i) * d..][..d]);
+                let from = gradients[(start + s) * n * d + i..].iter().step_by(n);
+                dx.iter_mut().zip(from).for_each(|(dx, g)| *dx = *g);
             }
         });
     }

@@ -154,7 +154,9 @@ fn entry(program: &Program, at: usize, threads: usize) -> Result<Entry, String> 
     let reads = kernel.reads.len();
     let find = |uses: &[tiercel_workload::Use], value| {
         let tensor = program.tensor(value);
-        uses.iter().position(|u| Some(u.tensor) == tensor).ok_or_else(|| format!("{} lacks a tensor", node.name))
+        uses.iter()
+            .position(|u| Some(u.tensor) == tensor)
+            .ok_or_else(|| format!("{} lacks a tensor", node.name))
     };
     let mut uses = Places::default();
     for input in &node.inputs {
@@ -292,10 +294,12 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::ResponseNormBackward(_) => call.len(0),
         Op::Attention(a) => attention::scratch(call, *a, threads, false),
         Op::AttentionBackward(a) => attention::scratch(call, *a, threads, true),
-        Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => recurrent::scratch(call, threads),
+        Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => {
+            recurrent::scratch(call, threads)
+        }
         Op::UpdateRows { .. } => embedding::scratch(call, threads),
-        Op::DotInteraction => interaction::scratch(call, false),
-        Op::DotInteractionBackward => interaction::scratch(call, true),
+        Op::DotInteraction => interaction::scratch(call, threads, false),
+        Op::DotInteractionBackward => interaction::scratch(call, threads, true),
         _ => 0,
     }
 }
@@ -343,7 +347,9 @@ fn compute(args: Args<'_, '_>) -> Result<(), String> {
         Op::AttentionBackward(a) => attention::backward(args, *a),
         Op::Embedding { bag } => embedding::forward(args, *bag),
         Op::EmbeddingBackward { bag, .. } => embedding::backward(args, *bag),
-        Op::Dropout { rate, seed } | Op::DropoutBackward { rate, seed } => elementwise::dropout(args, *rate, *seed),
+        Op::Dropout { rate, seed } | Op::DropoutBackward { rate, seed } => {
+            elementwise::dropout(args, *rate, *seed)
+        }
         Op::LstmCell => recurrent::forward(args),
         Op::LstmCellBackwardData => recurrent::backward_data(args),
         Op::LstmCellBackwardWeight => recurrent::backward_weight(args),

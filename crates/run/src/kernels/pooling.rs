@@ -37,7 +37,9 @@ impl Shape {
 fn shape(call: &Call, form: Form) -> Shape {
     let (x, y) = match call.inputs.len() {
         // The gradient of a mean sees neither operand nor result, but their gradients.
-        1 if matches!(call.op, tiercel_workload::graph::Op::PoolBackward(_)) => (call.outputs[0], call.inputs[0]),
+        1 if matches!(call.op, tiercel_workload::graph::Op::PoolBackward(_)) => {
+            (call.outputs[0], call.inputs[0])
+        }
         2 => (call.inputs[0], call.inputs[1]),
         _ => (call.inputs[0], call.outputs[0]),
     };
@@ -60,12 +62,19 @@ const WIDE: usize = 2048;
 
 wide! {
     /// Combines rows of an image, and then the columns of every window: one row of results.
-    fn row[F: Fn(f32, f32) -> f32](s: &Shape, i: usize, x: &[f32], y: &mut [f32], begin: f32, f: F) {
+    fn row[F: Fn(f32, f32) -> f32](
+        s: &Shape,
+        i: usize,
+        x: &[f32],
+        y: &mut [f32],
+        begin: f32,
+        buffer: &mut [f32; WIDE],
+        f: F,
+    ) {
         let (top, bottom, _) = s.cover(0, i);
         let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
         let (width, window) = (s.from[1], s.form.window[1] as usize);
         let inside = s.inside(1);
-        let mut buffer = [0f32; WIDE];
         if width <= WIDE && !inside.is_empty() {
             let buffer = &mut buffer[..width];
             buffer.fill(begin);
@@ -124,13 +133,14 @@ pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> 
     let s = shape(args.call, form);
     let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
     args.pool.rows(y, to, |start, y| {
+        let mut buffer = [0f32; WIDE];
         for (p, y) in y.chunks_exact_mut(to).enumerate() {
             let x = &x[(start + p) * from..][..from];
             for (i, y) in y.chunks_exact_mut(s.to[1]).enumerate() {
                 match form.kind {
-                    PoolKind::Max => row(&s, i, x, y, f32::NEG_INFINITY, larger),
+                    PoolKind::Max => row(&s, i, x, y, f32::NEG_INFINITY, &mut buffer, larger),
                     PoolKind::Average { count_padding } => {
-                        row(&s, i, x, y, 0.0, plus);
+                        row(&s, i, x, y, 0.0, &mut buffer, plus);
                         shares(&s, i, count_padding, |j, share| y[j] *= share);
                     }
                 }
@@ -142,18 +152,50 @@ pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> 
 
 /// Adds the gradient of a window's largest element to that element.
 #[inline(always)]
-fn add_to_largest(x: &[f32], dx: &mut [f32], width: usize, rows: (usize, usize), columns: (usize, usize), dy: f32) {
+fn add_to_largest(
+    x: &[f32],
+    dx: &mut [f32],
+    width: usize,
+    rows: (usize, usize),
+    columns: (usize, usize),
+    dy: f32,
+) {
     let mut best = rows.0 * width + columns.0;
     let mut value = x[best];
     for row in rows.0..rows.1 {
         let from = row * width + columns.0;
         for (k, x) in x[from..row * width + columns.1].iter().enumerate() {
-            let better = *x > value || (x.is_nan() && !value.is_nan());
+            let better = *x > value;
             best = if better { from + k } else { best };
             value = if better { *x } else { value };
         }
     }
     dx[best] += dy;
+}
+
+wide! {
+    /// The gradient of one plane of a maximum over squares of two that do not overlap: every element is written once.
+    fn max_backward_of_two(width: usize, x: &[f32], dy: &[f32], across: usize, dx: &mut [f32]) {
+        let rows = x.chunks_exact(2 * width).zip(dx.chunks_exact_mut(2 * width)).zip(dy.chunks_exact(across));
+        for ((x, dx), dy) in rows {
+            let (x0, x1) = x.split_at(width);
+            let (dx0, dx1) = dx.split_at_mut(width);
+            let pairs = x0.chunks_exact(2).zip(x1.chunks_exact(2));
+            let slopes = dx0.chunks_exact_mut(2).zip(dx1.chunks_exact_mut(2));
+            for (((x0, x1), (dx0, dx1)), dy) in pairs.zip(slopes).zip(dy) {
+                let (a, b, c, d) = (x0[0], x0[1], x1[0], x1[1]);
+                let second = b > a;
+                let ab = if second { b } else { a };
+                let fourth = d > c;
+                let cd = if fourth { d } else { c };
+                let lower = cd > ab;
+                dx0[0] = if !lower && !second { *dy } else { 0.0 };
+                dx0[1] = if !lower && second { *dy } else { 0.0 };
+                dx1[0] = if lower && !fourth { *dy } else { 0.0 };
+                dx1[1] = if lower && fourth { *dy } else { 0.0 };
+            }
+        }
+    }
 }
 
 wide! {
@@ -222,13 +264,25 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     };
     let dx = args.write(0)?;
     let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
+    let of_two = form.kind == PoolKind::Max
+        && form.window == [2; 2]
+        && form.stride == [2; 2]
+        && s.from == s.to.map(|n| 2 * n)
+        && form.padding == [0; 4];
     args.pool.rows(dx, from, |start, dx| {
         for (p, dx) in dx.chunks_exact_mut(from).enumerate() {
-            dx.fill(0.0);
+            if !of_two {
+                dx.fill(0.0);
+            }
             let dy = &dy[(start + p) * to..][..to];
             match form.kind {
+                PoolKind::Max if of_two => {
+                    max_backward_of_two(s.from[1], &x[(start + p) * from..][..from], dy, s.to[1], dx);
+                }
                 PoolKind::Max => max_backward(&s, &x[(start + p) * from..][..from], dy, dx),
-                PoolKind::Average { count_padding } => mean_backward(&s, dy, dx, count_padding),
+                PoolKind::Average { count_padding } => {
+                    mean_backward(&s, dy, dx, count_padding);
+                }
             }
         }
     });

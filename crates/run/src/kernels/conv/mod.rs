@@ -126,7 +126,7 @@ fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent 
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let (task, geometry) = geometry(call);
     if geometry.depthwise() {
-        return 0;
+        return depthwise::scratch(&geometry) * threads;
     }
     if task != Task::Wide {
         return geometry.extent(task).scratch() * threads;
@@ -168,8 +168,8 @@ fn across(
 ) {
     if g.depthwise() {
         match task {
-            Task::Narrow => depthwise::narrow(pool, g, w, bias, from, to),
-            _ => depthwise::wide(pool, g, w, bias, from, to),
+            Task::Narrow => depthwise::narrow(pool, g, w, bias, from, to, scratch),
+            _ => depthwise::wide(pool, g, w, bias, from, to, scratch),
         }
         return;
     }
@@ -226,8 +226,14 @@ fn across(
                 planes.clear(wide);
                 continue;
             }
-            let window =
-                Window { numbers: from, image: g.narrow, first: group * narrow, grid, stride: [1, 1], taps: &taps };
+            let window = Window {
+                numbers: from,
+                image: g.narrow,
+                first: group * narrow,
+                grid,
+                stride: [1, 1],
+                taps: &taps,
+            };
             let filter = Filter { numbers: w, line: g.taps(), channel: wide * g.taps(), taps: &taps };
             let extent = blocked(wide, columns, narrow, taps.len());
             multiply(pool, extent, &filter, &window, &planes, scratch);
@@ -242,7 +248,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
     let (wide_side, narrow_side) = if transposed { (dy, x) } else { (x, dy) };
     if g.depthwise() {
-        depthwise::weight(args.pool, &g, wide_side, narrow_side, dw);
+        depthwise::weight(args.pool, &g, wide_side, narrow_side, dw, scratch);
     } else {
         let (wide, narrow) = g.group();
         let taps = Taps::all(&g);

@@ -45,7 +45,8 @@ impl<'a> Taps<'a> {
         for axis in 0..2 {
             let meets = |k: usize| {
                 let place = (phase[axis] + geometry.before[axis]) as isize;
-                (place - (k * geometry.dilation[axis]) as isize).rem_euclid(geometry.stride[axis] as isize) == 0
+                (place - (k * geometry.dilation[axis]) as isize).rem_euclid(geometry.stride[axis] as isize)
+                    == 0
             };
             let mut taps = (0..geometry.window[axis]).filter(|k| meets(*k));
             if let Some(one) = taps.next() {
