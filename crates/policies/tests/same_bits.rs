@@ -48,7 +48,8 @@ fn machine(trace: &Trace, fast: f64) -> Machine {
 fn train(program: &Program, policy: &str, fast: f64, threads: usize) -> Vec<(String, Vec<u8>)> {
     let machine = machine(&program.trace, fast);
     let library = Library::new(program, threads).expect("a prepared program").seed(7);
-    let mut manager = Manager::new(machine.clone(), Stage::new(Host::open(&machine).expect("memory"), library));
+    let mut manager =
+        Manager::new(machine.clone(), Stage::new(Host::open(&machine).expect("memory"), library));
     let mut policy = by_name(policy).expect("it is listed");
     let mut executor = Executor::new(&program.trace);
     for _ in 0..3 {
@@ -77,7 +78,11 @@ fn policies_and_threads_do_not_change_a_bit() {
                 let result = train(&program, policy, fast, threads);
                 let expected = expected.get_or_insert_with(|| result.clone());
                 for ((name, bytes), (_, expected)) in result.iter().zip(expected.iter()) {
-                    assert!(bytes == expected, "{}: {name} differs: {policy}, {threads} threads", program.graph.name);
+                    assert!(
+                        bytes == expected,
+                        "{}: {name} differs: {policy}, {threads} threads",
+                        program.graph.name
+                    );
                     assert!(bytes.iter().any(|b| *b != 0), "{name} is zero");
                 }
             }

@@ -56,7 +56,8 @@ fn iterations_allocate_nothing_after_the_first() {
             let program = find(name).expect("it is listed").build(&options).unwrap_or_else(|e| panic!("{e}"));
             let program = prepare(program, threads);
             let all: u64 = program.trace.tensors.iter().map(|t| t.bytes.0.next_multiple_of(64)).sum();
-            let machine = tiercel_testbed::machine(&[1 << 20, 1 << 20], 2).with_capacity(TierId(0), Bytes(all));
+            let machine =
+                tiercel_testbed::machine(&[1 << 20, 1 << 20], 2).with_capacity(TierId(0), Bytes(all));
             let library = Library::new(&program, threads).expect("a prepared program");
             let stage = Stage::new(Host::open(&machine).expect("memory"), library);
             let mut manager = Manager::new(machine, stage);

@@ -49,7 +49,10 @@ impl Bench {
         }
         b.train(&[loss], if wanted == "adamw" { Optimizer::ADAMW } else { Optimizer::MOMENTUM });
         let graph = b.finish().unwrap_or_else(|e| panic!("{e}"));
-        let program = prepare(Program::new(graph, schedule::Options { in_place: false, ..Default::default() }), threads);
+        let program = prepare(
+            Program::new(graph, schedule::Options { in_place: false, ..Default::default() }),
+            threads,
+        );
         let step = program.trace.kernels.iter().position(|k| k.op == wanted);
         let step = step.unwrap_or_else(|| panic!("no kernel {wanted}"));
         let mut library = Library::new(&program, threads).expect("a prepared program");
@@ -63,7 +66,10 @@ impl Bench {
                 let value = program.graph.values.iter().find(|v| v.name == tensor.name);
                 if value.is_some_and(|v| v.init == Init::Computed) {
                     let numbers: &mut [f32] = bytemuck::cast_slice_mut(bytes);
-                    numbers.iter_mut().enumerate().for_each(|(i, n)| *n = ((i * 7919) % 1013) as f32 / 1013.0 - 0.4);
+                    numbers
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(i, n)| *n = ((i * 7919) % 1013) as f32 / 1013.0 - 0.4);
                 } else {
                     library.load(tensor, bytes).expect("it has contents");
                 }
@@ -149,7 +155,16 @@ struct Case {
     kernel: &'static str,
 }
 
-fn conv_cases(cases: &mut Vec<Case>, batch: u64, from: u64, to: u64, side: u64, window: u64, stride: u64, groups: u64) {
+fn conv_cases(
+    cases: &mut Vec<Case>,
+    batch: u64,
+    from: u64,
+    to: u64,
+    side: u64,
+    window: u64,
+    stride: u64,
+    groups: u64,
+) {
     let conv = Conv { padding: [window / 2; 4], stride: [stride; 2], groups, ..Conv::default() };
     let operands = vec![n([batch, from, side, side]), n([to, from / groups, window, window])];
     for (kernel, torch) in
@@ -188,8 +203,20 @@ fn cases() -> Vec<Case> {
     };
     let linear = vec![n([512, 1024]), n([1024, 1024]), n([1024])];
     add("linear 512x1024x1024", "linear 512 1024 1024", Op::Linear, linear.clone(), "linear");
-    add("linear.backward-data", "linear_data 512 1024 1024", Op::Linear, linear.clone(), "linear.backward-data");
-    add("linear.backward-weight", "linear_weight 512 1024 1024", Op::Linear, linear, "linear.backward-weight");
+    add(
+        "linear.backward-data",
+        "linear_data 512 1024 1024",
+        Op::Linear,
+        linear.clone(),
+        "linear.backward-data",
+    );
+    add(
+        "linear.backward-weight",
+        "linear_weight 512 1024 1024",
+        Op::Linear,
+        linear,
+        "linear.backward-weight",
+    );
     let small = vec![n([32, 4096]), n([4096, 4096]), n([4096])];
     add("linear 32x4096x4096", "linear 32 4096 4096", Op::Linear, small, "linear");
     let product = Op::MatMul { transpose_a: false, transpose_b: false };
@@ -205,8 +232,20 @@ fn cases() -> Vec<Case> {
     add("batch-norm 64x512x4²", "batch_norm 64 512 4", norm.clone(), all.clone(), "batch-norm");
     add("batch-norm.backward 64x512x4²", "batch_norm_back 64 512 4", norm, all, "batch-norm.backward");
     let rows = vec![n([2048, 1024]), n([1024]), n([1024])];
-    add("layer-norm 2048x1024", "layer_norm 2048 1024", Op::LayerNorm { epsilon: 1e-5 }, rows.clone(), "layer-norm");
-    add("layer-norm.backward", "layer_norm_back 2048 1024", Op::LayerNorm { epsilon: 1e-5 }, rows, "layer-norm.backward");
+    add(
+        "layer-norm 2048x1024",
+        "layer_norm 2048 1024",
+        Op::LayerNorm { epsilon: 1e-5 },
+        rows.clone(),
+        "layer-norm",
+    );
+    add(
+        "layer-norm.backward",
+        "layer_norm_back 2048 1024",
+        Op::LayerNorm { epsilon: 1e-5 },
+        rows,
+        "layer-norm.backward",
+    );
     for (kind, kernel, back, torch) in [
         (Activation::Relu, "relu", "relu.backward", "relu"),
         (Activation::Sigmoid, "sigmoid", "sigmoid.backward", "sigmoid"),
@@ -222,8 +261,20 @@ fn cases() -> Vec<Case> {
     };
     add("max-pool 2/2", "max_pool 16 64 56 2 2 0", pool(PoolKind::Max, 2, 2, 0), vec![image], "max-pool");
     add("max-pool 3/2", "max_pool 16 64 56 3 2 1", pool(PoolKind::Max, 3, 2, 1), vec![image], "max-pool");
-    add("max-pool.backward 2/2", "max_pool_back 16 64 56 2 2 0", pool(PoolKind::Max, 2, 2, 0), vec![image], "max-pool.backward");
-    add("max-pool.backward 3/2", "max_pool_back 16 64 56 3 2 1", pool(PoolKind::Max, 3, 2, 1), vec![image], "max-pool.backward");
+    add(
+        "max-pool.backward 2/2",
+        "max_pool_back 16 64 56 2 2 0",
+        pool(PoolKind::Max, 2, 2, 0),
+        vec![image],
+        "max-pool.backward",
+    );
+    add(
+        "max-pool.backward 3/2",
+        "max_pool_back 16 64 56 3 2 1",
+        pool(PoolKind::Max, 3, 2, 1),
+        vec![image],
+        "max-pool.backward",
+    );
     let mean = PoolKind::Average { count_padding: false };
     add("average-pool 2/2", "avg_pool 16 64 56 2 2 0", pool(mean, 2, 2, 0), vec![image], "average-pool");
     add("average-pool.backward 2/2", "", pool(mean, 2, 2, 0), vec![image], "average-pool.backward");
@@ -236,19 +287,43 @@ fn cases() -> Vec<Case> {
     add("slice", "", Op::Slice { axis: 1, start: 16, length: 40 }, vec![image], "slice");
     add("split", "", Op::Split { axis: 2, sizes: vec![1024; 3] }, vec![n([4, 256, 3072])], "split");
     add("pad", "", Op::Pad { axis: 1, before: 8, after: 8 }, vec![image], "pad");
-    add("transpose 0213", "transpose0213 8 256 16 64", Op::Transpose { order: vec![0, 2, 1, 3] }, vec![n([8, 256, 16, 64])], "transpose");
-    add("transpose 01", "transpose01 2048 2048", Op::Transpose { order: vec![1, 0] }, vec![n([2048, 2048])], "transpose");
+    add(
+        "transpose 0213",
+        "transpose0213 8 256 16 64",
+        Op::Transpose { order: vec![0, 2, 1, 3] },
+        vec![n([8, 256, 16, 64])],
+        "transpose",
+    );
+    add(
+        "transpose 01",
+        "transpose01 2048 2048",
+        Op::Transpose { order: vec![1, 0] },
+        vec![n([2048, 2048])],
+        "transpose",
+    );
     add("softmax 2048x1024", "softmax 2048 1024", Op::Softmax, vec![n([2048, 1024])], "softmax");
     add("softmax.backward", "softmax_back 2048 1024", Op::Softmax, vec![n([2048, 1024])], "softmax.backward");
     let logits = vec![n([256, 10_000]), Value::Id(Shape::from([256]), 10_000)];
-    add("cross-entropy 256x10000", "cross_entropy 256 10000", Op::CrossEntropy, logits.clone(), "cross-entropy");
+    add(
+        "cross-entropy 256x10000",
+        "cross_entropy 256 10000",
+        Op::CrossEntropy,
+        logits.clone(),
+        "cross-entropy",
+    );
     add("cross-entropy.backward", "", Op::CrossEntropy, logits, "cross-entropy.backward");
     let attention = Op::Attention(Attention { heads: 12, causal: true, dropout: 0.0, seed: 1 });
     let qkv = vec![n([4, 256, 768]); 3];
     add("attention 4x256x768 causal", "attention 4 256 768 12", attention.clone(), qkv.clone(), "attention");
     add("attention.backward", "attention_back 4 256 768 12", attention, qkv, "attention.backward");
     let table = vec![n([50_000, 256]), Value::Id(Shape::from([8192]), 50_000)];
-    add("embedding 8192 of 50000x256", "embedding 50000 256 8192", Op::Embedding { bag: false }, table.clone(), "embedding");
+    add(
+        "embedding 8192 of 50000x256",
+        "embedding 50000 256 8192",
+        Op::Embedding { bag: false },
+        table.clone(),
+        "embedding",
+    );
     add("sgd-rows", "", Op::Embedding { bag: false }, table, "sgd-rows");
     add("dropout", "dropout 16 64 56", Op::Dropout { rate: 0.1, seed: 1 }, vec![image], "dropout");
     let cell = vec![n([64, 650]), n([64, 650]), n([64, 650]), n([2600, 650]), n([2600, 650]), n([2600])];
@@ -256,7 +331,13 @@ fn cases() -> Vec<Case> {
     add("lstm-cell.backward-data", "", Op::LstmCell, cell.clone(), "lstm-cell.backward-data");
     add("lstm-cell.backward-weight", "", Op::LstmCell, cell, "lstm-cell.backward-weight");
     add("dot-interaction 2048x27x16", "", Op::DotInteraction, vec![n([2048, 16]); 27], "dot-interaction");
-    add("dot-interaction.backward", "", Op::DotInteraction, vec![n([2048, 16]); 27], "dot-interaction.backward");
+    add(
+        "dot-interaction.backward",
+        "",
+        Op::DotInteraction,
+        vec![n([2048, 16]); 27],
+        "dot-interaction.backward",
+    );
     add("sgd with momentum", "sgd 2048 2048", Op::Linear, vec![n([1, 2048]), n([2048, 2048])], "sgd");
     add("adamw", "adamw 2048 2048", Op::Linear, vec![n([1, 2048]), n([2048, 2048])], "adamw");
     cases
@@ -311,11 +392,13 @@ struct Clock {
 
 impl Clock {
     fn seconds(self) -> f64 {
-        let own = || std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split(' ').next()?.parse::<f64>().ok();
-        match self.own.then(own).flatten() {
-            Some(nanos) => nanos / 1e9,
-            None => self.began.elapsed().as_secs_f64(),
+        if !self.own {
+            return self.began.elapsed().as_secs_f64();
         }
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the system writes the time to where it may.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
     }
 }
 
@@ -366,7 +449,12 @@ fn main() {
     let filter = arguments.first().filter(|a| !a.starts_with("--")).cloned().unwrap_or_default();
     let mut torch = arguments.iter().any(|a| a == "--torch").then(|| Torch::start(threads)).flatten();
     let (peak, bandwidth) = (peak(threads), bandwidth(threads));
-    println!("{threads} threads, {:?}: {:.0} GFLOP/s, {:.1} GB/s", simd::level(), peak / 1e9, bandwidth / 1e9);
+    println!(
+        "{threads} threads, {:?}: {:.0} GFLOP/s, {:.1} GB/s",
+        simd::level(),
+        peak / 1e9,
+        bandwidth / 1e9
+    );
     println!("{:42} {:>9} {:>9} {:>8} {:>9}", "kernel", "µs", "of floor", "by", "PyTorch ×");
     for case in cases().into_iter().filter(|c| c.name.contains(&filter)) {
         let mut bench = Bench::new(&case.op, &case.operands, case.kernel, threads);
@@ -376,18 +464,11 @@ fn main() {
         for _ in 0..8 {
             let start = clock.seconds();
             let mut runs = 0;
-            // The system counts a thread's own time in steps of some milliseconds.
-            let least = if clock.own { 0.06 } else { 0.02 };
-            while runs < 2 || clock.seconds() - start < least {
+            while runs < 2 || clock.seconds() - start < 0.02 {
                 let start = clock.seconds();
                 bench.run();
+                best = best.min(clock.seconds() - start);
                 runs += 1;
-                if !clock.own {
-                    best = best.min(clock.seconds() - start);
-                }
-            }
-            if clock.own {
-                best = best.min((clock.seconds() - start) / f64::from(runs));
             }
             if let (Some(torch), false) = (&mut torch, case.torch.is_empty()) {
                 theirs = torch.round(&case.torch).map_or(theirs, |t| theirs.min(t));

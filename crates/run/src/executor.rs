@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tiercel_core::{
-    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Totals, Traffic,
+    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Totals,
+    Traffic,
 };
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Tensor, TensorId, Trace};

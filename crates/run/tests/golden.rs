@@ -19,7 +19,8 @@ use tiercel_workload::{Program, schedule};
 
 /// Numbers in -1..1 that follow from a name: the same formula stands in the script.
 fn numbers(name: &str, count: usize) -> Vec<f32> {
-    let key = name.bytes().fold(2_166_136_261u32, |key, byte| (key ^ u32::from(byte)).wrapping_mul(16_777_619));
+    let key =
+        name.bytes().fold(2_166_136_261u32, |key, byte| (key ^ u32::from(byte)).wrapping_mul(16_777_619));
     let one = |at: usize| {
         let x = (at as u32).wrapping_mul(2_654_435_761).wrapping_add(key);
         let x = (x ^ (x >> 15)).wrapping_mul(739_982_445);
@@ -63,7 +64,14 @@ impl Net {
     }
 
     /// A weight of the current layer; its full name gives its numbers.
-    fn weight<const N: usize>(&mut self, layer: &str, name: &str, scale: f32, offset: f32, shape: [u64; N]) -> ValueId {
+    fn weight<const N: usize>(
+        &mut self,
+        layer: &str,
+        name: &str,
+        scale: f32,
+        offset: f32,
+        shape: [u64; N],
+    ) -> ValueId {
         let full = format!("{layer}.{name}");
         let all = numbers(&full, shape.iter().product::<u64>() as usize);
         self.given.insert(full, all.into_iter().map(|n| n * scale + offset).collect());
@@ -173,7 +181,9 @@ fn cnn(threads: usize) -> Numbers {
     let x = n.conv_norm(x, "conv4", 12, 3, Conv { stride: [2; 2], ..pad(1) });
     let x = n.b.relu(x);
     let kind = PoolKind::Average { count_padding: true };
-    let x = n.b.apply(Op::Pool(Pool { kind, window: [2; 2], stride: [1; 2], padding: [0; 4], ceil: false }), &[x]);
+    let x = n
+        .b
+        .apply(Op::Pool(Pool { kind, window: [2; 2], stride: [1; 2], padding: [0; 4], ceil: false }), &[x]);
     let x = n.b.flatten(x);
     let x = n.linear(x, "fc", 5);
     n.watch("logits", x);
@@ -336,12 +346,18 @@ fn compare(nets: &HashMap<&str, Numbers>, text: &str, source: &str) -> usize {
         let sampled = ours.iter().step_by((count / 24).max(1)).take(24);
         for (i, (ours, theirs)) in sampled.zip(&figures[2..]).enumerate() {
             let apart = (f64::from(*ours) - theirs).abs();
-            assert!(apart <= tolerance(*theirs), "{source}: {net} {name}, sample {i}: {ours} instead of {theirs}");
+            assert!(
+                apart <= tolerance(*theirs),
+                "{source}: {net} {name}, sample {i}: {ours} instead of {theirs}"
+            );
         }
         let our_sum: f64 = ours.iter().map(|x| f64::from(*x)).sum();
         let our_squares: f64 = ours.iter().map(|x| f64::from(*x).powi(2)).sum();
         let room = tolerance(typical) * (count as f64).sqrt();
-        assert!((our_sum - sum).abs() <= room + 3e-4 * sum.abs(), "{source}: {net} {name}: sum {our_sum}, not {sum}");
+        assert!(
+            (our_sum - sum).abs() <= room + 3e-4 * sum.abs(),
+            "{source}: {net} {name}: sum {our_sum}, not {sum}"
+        );
         assert!(
             (our_squares - squares).abs() <= 1e-3 * squares + 1e-8 * count as f64,
             "{source}: {net} {name}: squares {our_squares}, not {squares}"
@@ -353,8 +369,14 @@ fn compare(nets: &HashMap<&str, Numbers>, text: &str, source: &str) -> usize {
 
 #[test]
 fn small_networks_are_as_pytorch_has_them() {
-    let builders: [(&str, fn(usize) -> Numbers); 6] =
-        [("cnn", cnn), ("depthwise", depthwise), ("lstm", lstm), ("gpt", gpt), ("dlrm", dlrm), ("dcgan", dcgan)];
+    let builders: [(&str, fn(usize) -> Numbers); 6] = [
+        ("cnn", cnn),
+        ("depthwise", depthwise),
+        ("lstm", lstm),
+        ("gpt", gpt),
+        ("dlrm", dlrm),
+        ("dcgan", dcgan),
+    ];
     let nets: HashMap<&str, Numbers> = builders.iter().map(|(name, net)| (*name, net(2))).collect();
     let compared = compare(&nets, include_str!("golden/golden.txt"), "golden values");
     assert!(compared > 180, "{compared} tensors compared");

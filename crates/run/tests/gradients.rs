@@ -39,8 +39,13 @@ fn check_with(what: &str, op: Op, operands: &[Operand_], losses: usize, step: f3
                 };
                 let ((high, up), (low, down)) = (at(step), at(-step));
                 // The step that rounding has left of the one that was meant.
-                let along: f64 = g.iter().zip(up.iter().zip(&down)).map(|(g, (u, d))| f64::from(*g) * (f64::from(*u) - f64::from(*d))).sum();
-                let (expected, found) = ((high - low) / (2.0 * f64::from(step)), along / (2.0 * f64::from(step)));
+                let along: f64 = g
+                    .iter()
+                    .zip(up.iter().zip(&down))
+                    .map(|(g, (u, d))| f64::from(*g) * (f64::from(*u) - f64::from(*d)))
+                    .sum();
+                let (expected, found) =
+                    ((high - low) / (2.0 * f64::from(step)), along / (2.0 * f64::from(step)));
                 let size = g.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
                 let tolerance = 2e-3 * expected.abs().max(size) + 2e-5;
                 assert!(
@@ -78,12 +83,33 @@ fn convolutions() {
     conv("3x3 stride 2", [2, 3, 7, 6], 4, [3, 3], false, Conv { padding: [1; 4], stride: [2, 2], ..plain });
     conv("1x1 stride 2", [2, 3, 6, 5], 4, [1, 1], false, Conv { stride: [2, 2], ..plain });
     conv("dilated", [1, 2, 9, 8], 3, [3, 2], true, Conv { padding: [2, 1, 2, 1], dilation: [2, 3], ..plain });
-    conv("dilated and strided", [1, 2, 9, 11], 3, [3, 3], true, Conv { padding: [2; 4], dilation: [2, 3], stride: [2, 3], ..plain });
+    conv(
+        "dilated and strided",
+        [1, 2, 9, 11],
+        3,
+        [3, 3],
+        true,
+        Conv { padding: [2; 4], dilation: [2, 3], stride: [2, 3], ..plain },
+    );
     conv("uneven padding", [2, 2, 5, 4], 3, [4, 2], false, Conv { padding: [3, 0, 1, 2], ..plain });
     conv("groups", [2, 6, 5, 5], 4, [3, 3], true, Conv { padding: [1; 4], groups: 2, ..plain });
     conv("depthwise", [2, 5, 6, 7], 5, [3, 3], true, Conv { padding: [1; 4], groups: 5, ..plain });
-    conv("depthwise strided", [2, 5, 7, 6], 5, [3, 3], false, Conv { padding: [1; 4], groups: 5, stride: [2, 2], ..plain });
-    conv("depthwise dilated", [1, 3, 9, 9], 3, [3, 3], false, Conv { padding: [2; 4], groups: 3, dilation: [2, 2], ..plain });
+    conv(
+        "depthwise strided",
+        [2, 5, 7, 6],
+        5,
+        [3, 3],
+        false,
+        Conv { padding: [1; 4], groups: 5, stride: [2, 2], ..plain },
+    );
+    conv(
+        "depthwise dilated",
+        [1, 3, 9, 9],
+        3,
+        [3, 3],
+        false,
+        Conv { padding: [2; 4], groups: 3, dilation: [2, 2], ..plain },
+    );
     conv("depthwise doubled", [2, 4, 5, 5], 8, [3, 3], true, Conv { padding: [1; 4], groups: 4, ..plain });
     conv("window of the image", [3, 2, 4, 4], 5, [4, 4], true, plain);
     conv("many small images", [9, 17, 2, 2], 15, [3, 3], true, Conv { padding: [1; 4], ..plain });
@@ -95,10 +121,31 @@ fn transposed_convolutions() {
     conv("plain", [2, 3, 4, 5], 4, [3, 3], true, plain);
     conv("dcgan", [2, 3, 4, 4], 2, [4, 4], false, Conv { stride: [2, 2], padding: [1; 4], ..plain });
     conv("first of dcgan", [3, 4, 1, 1], 2, [4, 4], true, plain);
-    conv("with output padding", [2, 3, 3, 4], 2, [3, 3], true, Conv { stride: [2, 3], padding: [1; 4], output_padding: [1, 2], ..plain });
-    conv("gaps between windows", [1, 2, 3, 3], 2, [2, 1], true, Conv { stride: [3, 2], output_padding: [2, 1], ..plain });
+    conv(
+        "with output padding",
+        [2, 3, 3, 4],
+        2,
+        [3, 3],
+        true,
+        Conv { stride: [2, 3], padding: [1; 4], output_padding: [1, 2], ..plain },
+    );
+    conv(
+        "gaps between windows",
+        [1, 2, 3, 3],
+        2,
+        [2, 1],
+        true,
+        Conv { stride: [3, 2], output_padding: [2, 1], ..plain },
+    );
     conv("groups", [2, 4, 3, 3], 6, [3, 3], true, Conv { stride: [2, 2], groups: 2, ..plain });
-    conv("depthwise", [2, 4, 3, 3], 4, [3, 3], true, Conv { stride: [2, 2], groups: 4, padding: [1; 4], ..plain });
+    conv(
+        "depthwise",
+        [2, 4, 3, 3],
+        4,
+        [3, 3],
+        true,
+        Conv { stride: [2, 2], groups: 4, padding: [1; 4], ..plain },
+    );
     conv("dilated", [1, 2, 4, 4], 3, [2, 3], true, Conv { dilation: [3, 2], stride: [2, 2], ..plain });
 }
 
@@ -122,7 +169,12 @@ fn products() {
 #[test]
 fn norms() {
     let op = Op::BatchNorm { epsilon: 1e-3, momentum: 0.1 };
-    let c = [Weight(Shape::from([3])), Weight(Shape::from([3])), State(Shape::from([3])), State(Shape::from([3]))];
+    let c = [
+        Weight(Shape::from([3])),
+        Weight(Shape::from([3])),
+        State(Shape::from([3])),
+        State(Shape::from([3])),
+    ];
     for x in [w([4, 3, 5, 2]), w([6, 3]), w([2, 3, 19])] {
         check("batch norm", op.clone(), &[[x].as_slice(), &c].concat(), 1);
     }

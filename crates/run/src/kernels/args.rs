@@ -148,7 +148,8 @@ impl<'a> Args<'a, '_> {
 
     /// Operand `at`.
     pub fn read(&self, at: usize) -> Result<&'a [f32], String> {
-        self.maybe(at)?.ok_or_else(|| format!("operand {at} is overwritten by a result, which it must not be"))
+        self.maybe(at)?
+            .ok_or_else(|| format!("operand {at} is overwritten by a result, which it must not be"))
     }
 
     /// Operand `at`, where there is one.

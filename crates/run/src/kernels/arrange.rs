@@ -23,7 +23,9 @@ fn copy(pool: &mut Pool, from: (&[f32], Part), to: (&mut [f32], Part), count: us
     let ((from, source), (to, target)) = (from, to);
     if to.len() == target.row {
         let from = &from[source.from..][..count];
-        pool.rows(&mut to[target.from..][..count], 1, |start, to| to.copy_from_slice(&from[start..][..to.len()]));
+        pool.rows(&mut to[target.from..][..count], 1, |start, to| {
+            to.copy_from_slice(&from[start..][..to.len()])
+        });
         return;
     }
     pool.rows(to, target.row, |start, to| {

@@ -88,7 +88,8 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
     let factor = 1.0 / (h.head as f32).sqrt();
     args.pool.run(&|index| {
         // SAFETY: every thread has scratch and heads of its own.
-        let (products, square) = unsafe { scratch.range(index * each..(index + 1) * each) }.split_at_mut(products);
+        let (products, square) =
+            unsafe { scratch.range(index * each..(index + 1) * each) }.split_at_mut(products);
         for at in part(h.batch * h.heads, threads, index) {
             let place = h.place(at);
             // SAFETY: as above.
@@ -129,7 +130,8 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
     let factor = 1.0 / (h.head as f32).sqrt();
     args.pool.run(&|index| {
         // SAFETY: every thread has scratch and heads of its own.
-        let (products, squares) = unsafe { scratch.range(index * each..(index + 1) * each) }.split_at_mut(products);
+        let (products, squares) =
+            unsafe { scratch.range(index * each..(index + 1) * each) }.split_at_mut(products);
         let (dp, dropped) = squares.split_at_mut(room(h.square()));
         let (dp, dropped) = (&mut dp[..h.square()], &mut dropped[..h.square()]);
         for at in part(h.batch * h.heads, threads, index) {
@@ -149,9 +151,25 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             let (all, features) = (0..h.positions, 0..h.head);
             // dv = pᵀ · dy; dp = dy · vᵀ.
             let transposed = Matrix::by_depth(used, h.positions);
-            multiply_part(h.mixed(), all.clone(), features.clone(), &transposed, &columns(&dy[place..]), &dv, products);
+            multiply_part(
+                h.mixed(),
+                all.clone(),
+                features.clone(),
+                &transposed,
+                &columns(&dy[place..]),
+                &dv,
+                products,
+            );
             let out = Rows::new(dp, h.positions, Bias::None);
-            multiply_part(h.scores(), all.clone(), all.clone(), &rows(&dy[place..]), &rows(&v[place..]), &out, products);
+            multiply_part(
+                h.scores(),
+                all.clone(),
+                all.clone(),
+                &rows(&dy[place..]),
+                &rows(&v[place..]),
+                &out,
+                products,
+            );
             if let Some(drop) = drop {
                 drop.apply(dp, None, at);
             }
@@ -162,8 +180,24 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             // dq = ds · k; dk = dsᵀ · q.
             let (ds, transposed) = (Matrix::by_line(dp, h.positions), Matrix::by_depth(dp, h.positions));
             let (dq, dk) = (dq.scaled(factor), dk.scaled(factor));
-            multiply_part(h.mixed(), all.clone(), features.clone(), &ds, &columns(&k[place..]), &dq, products);
-            multiply_part(h.mixed(), all.clone(), features.clone(), &transposed, &columns(&q[place..]), &dk, products);
+            multiply_part(
+                h.mixed(),
+                all.clone(),
+                features.clone(),
+                &ds,
+                &columns(&k[place..]),
+                &dq,
+                products,
+            );
+            multiply_part(
+                h.mixed(),
+                all.clone(),
+                features.clone(),
+                &transposed,
+                &columns(&q[place..]),
+                &dk,
+                products,
+            );
         }
     });
     Ok(())

@@ -70,7 +70,8 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     let master = args.write_optional(1 + states)?.map(Disjoint::new);
     let (order, sums) = args.scratch().split_at_mut(room(2 * ids.len()));
     // Ids with their places, so that equal ids stand together and in order.
-    let order: &mut [u64] = bytemuck::try_cast_slice_mut(&mut order[..2 * ids.len()]).map_err(|e| e.to_string())?;
+    let order: &mut [u64] =
+        bytemuck::try_cast_slice_mut(&mut order[..2 * ids.len()]).map_err(|e| e.to_string())?;
     order.iter_mut().enumerate().for_each(|(at, o)| *o = (ids.at(at) as u64) << 32 | at as u64);
     order.sort_unstable();
     let order = &*order;
@@ -78,7 +79,8 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     let sums = Disjoint::new(sums);
     let id = |at: usize| (order[at] >> 32) as usize;
     // A thread begins where a new id does.
-    let begin = |at: usize| (at..order.len()).find(|at| *at == 0 || id(*at) != id(*at - 1)).unwrap_or(order.len());
+    let begin =
+        |at: usize| (at..order.len()).find(|at| *at == 0 || id(*at) != id(*at - 1)).unwrap_or(order.len());
     args.pool.run(&|index| {
         let part = part(order.len(), threads, index);
         let (mut at, end) = (begin(part.start), begin(part.end));
@@ -94,8 +96,9 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
             }
             let range = |n: bool| if n { row * width..(row + 1) * width } else { 0..0 };
             // SAFETY: as above.
-            let (w, first, second) =
-                unsafe { (w.range(range(true)), first.range(range(states > 0)), second.range(range(states > 1))) };
+            let (w, first, second) = unsafe {
+                (w.range(range(true)), first.range(range(states > 0)), second.range(range(states > 1)))
+            };
             match master {
                 None => update::apply(optimizer, moment, w, sum, first, second),
                 Some(master) => {

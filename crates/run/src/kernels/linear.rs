@@ -12,9 +12,7 @@ fn extent(call: &Call) -> Extent {
     match &call.op {
         Op::Linear => Extent::new(call.len(0) / call.last(0), call.dim(1, 0), call.last(0)),
         Op::LinearBackwardData => Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0)),
-        Op::LinearBackwardWeight => {
-            Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0))
-        }
+        Op::LinearBackwardWeight => Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)),
         Op::MatMul { transpose_a, .. } => {
             let y = call.outputs[0].shape;
             let rank = y.rank();
@@ -49,8 +47,7 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
 
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, dy) = (args.read(0)?, args.read(1)?);
-    let (e, dw, db, scratch) =
-        (extent(args.call), args.write(0)?, args.write_optional(1)?, args.scratch());
+    let (e, dw, db, scratch) = (extent(args.call), args.write(0)?, args.write_optional(1)?, args.scratch());
     let (a, b) = (Matrix::by_depth(dy, e.rows), Matrix::by_depth(x, e.columns));
     multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
     if let Some(db) = db {

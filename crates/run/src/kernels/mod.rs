@@ -298,8 +298,12 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::ResponseNormBackward(_) => call.len(0),
         Op::Attention(a) => attention::scratch(call, *a, threads, false),
         Op::AttentionBackward(a) => attention::scratch(call, *a, threads, true),
-        Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => recurrent::scratch(call, threads),
+        Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => {
+            recurrent::scratch(call, threads)
+        }
         Op::UpdateRows { .. } => embedding::scratch(call, threads),
+        Op::DotInteraction => interaction::scratch(call, threads, false),
+        Op::DotInteractionBackward => interaction::scratch(call, threads, true),
         _ => 0,
     }
 }
@@ -347,7 +351,9 @@ fn compute(args: Args<'_, '_>) -> Result<(), String> {
         Op::AttentionBackward(a) => attention::backward(args, *a),
         Op::Embedding { bag } => embedding::forward(args, *bag),
         Op::EmbeddingBackward { bag, .. } => embedding::backward(args, *bag),
-        Op::Dropout { rate, seed } | Op::DropoutBackward { rate, seed } => elementwise::dropout(args, *rate, *seed),
+        Op::Dropout { rate, seed } | Op::DropoutBackward { rate, seed } => {
+            elementwise::dropout(args, *rate, *seed)
+        }
         Op::LstmCell => recurrent::forward(args),
         Op::LstmCellBackwardData => recurrent::backward_data(args),
         Op::LstmCellBackwardWeight => recurrent::backward_weight(args),

@@ -37,6 +37,25 @@ impl Moments {
         }
     }
 
+    /// Adds planes; small ones are gathered first, so that the pieces are long.
+    fn add_planes<'x>(&mut self, planes: impl Iterator<Item = &'x [f32]>) {
+        let mut buffer = [0f32; PIECE];
+        let mut filled = 0;
+        for plane in planes {
+            if plane.len() > PIECE / 4 {
+                self.add(plane);
+                continue;
+            }
+            if filled + plane.len() > PIECE {
+                self.add(&buffer[..filled]);
+                filled = 0;
+            }
+            buffer[filled..filled + plane.len()].copy_from_slice(plane);
+            filled += plane.len();
+        }
+        self.add(&buffer[..filled]);
+    }
+
     fn deviation(&self, epsilon: f32) -> f32 {
         (1.0 / (self.squares / self.count + f64::from(epsilon)).sqrt()) as f32
     }
@@ -118,26 +137,32 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
     let (running_mean, running_variance) = (args.write(3)?, args.write(4)?);
     let y = Disjoint::new(y);
     let running = (Disjoint::new(running_mean), Disjoint::new(running_variance));
-    args.pool.rows3(batch * plane, (means, 1), (deviations, 1), (&mut [0u8; 0], 0), |start, means, deviations, _| {
-        for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-            let c = start + i;
-            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-            let mut moments = Moments::default();
-            (0..batch).for_each(|n| moments.add(&x[at(n)]));
-            (*mean, *deviation) = (moments.mean as f32, moments.deviation(epsilon));
-            let scale = gamma[c] * *deviation;
-            let shift = beta[c] - *mean * scale;
-            for n in 0..batch {
-                // SAFETY: every thread has channels of its own.
-                affine(unsafe { y.range(at(n)) }, &x[at(n)], scale, shift);
+    args.pool.rows3(
+        batch * plane,
+        (means, 1),
+        (deviations, 1),
+        (&mut [0u8; 0], 0),
+        |start, means, deviations, _| {
+            for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
+                let c = start + i;
+                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+                let mut moments = Moments::default();
+                moments.add_planes((0..batch).map(|n| &x[at(n)]));
+                (*mean, *deviation) = (moments.mean as f32, moments.deviation(epsilon));
+                let scale = gamma[c] * *deviation;
+                let shift = beta[c] - *mean * scale;
+                for n in 0..batch {
+                    // SAFETY: every thread has channels of its own.
+                    affine(unsafe { y.range(at(n)) }, &x[at(n)], scale, shift);
+                }
+                let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
+                // SAFETY: as above.
+                let (mean, variance) = unsafe { (running.0.range(c..c + 1), running.1.range(c..c + 1)) };
+                mean[0] += momentum * (moments.mean as f32 - mean[0]);
+                variance[0] += momentum * (unbiased as f32 - variance[0]);
             }
-            let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
-            // SAFETY: as above.
-            let (mean, variance) = unsafe { (running.0.range(c..c + 1), running.1.range(c..c + 1)) };
-            mean[0] += momentum * (moments.mean as f32 - mean[0]);
-            variance[0] += momentum * (unbiased as f32 - variance[0]);
-        }
-    });
+        },
+    );
     Ok(())
 }
 
@@ -146,34 +171,40 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (batch, channels, plane) = image(args.call);
     let (dy, dx, dgamma, dbeta) = (args.maybe(4)?, args.write(0)?, args.write(1)?, args.write(2)?);
     let dx = Disjoint::new(dx);
-    args.pool.rows3(2 * batch * plane, (dgamma, 1), (dbeta, 1), (&mut [0u8; 0], 0), |start, dgamma, dbeta, _| {
-        for (i, (dgamma, dbeta)) in dgamma.iter_mut().zip(dbeta).enumerate() {
-            let c = start + i;
-            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-            let (mean, deviation) = (means[c], deviations[c]);
-            let (mut plain, mut weighed) = (0f64, 0f64);
-            for n in 0..batch {
-                // SAFETY: every thread has channels of its own.
-                let dy = dy.map_or_else(|| &*unsafe { dx.range(at(n)) }, |dy| &dy[at(n)]);
-                for (x, dy) in x[at(n)].chunks(PIECE).zip(dy.chunks(PIECE)) {
-                    let [a, b] = slopes(x, dy, mean);
-                    plain += f64::from(a);
-                    weighed += f64::from(b);
+    args.pool.rows3(
+        2 * batch * plane,
+        (dgamma, 1),
+        (dbeta, 1),
+        (&mut [0u8; 0], 0),
+        |start, dgamma, dbeta, _| {
+            for (i, (dgamma, dbeta)) in dgamma.iter_mut().zip(dbeta).enumerate() {
+                let c = start + i;
+                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+                let (mean, deviation) = (means[c], deviations[c]);
+                let (mut plain, mut weighed) = (0f64, 0f64);
+                for n in 0..batch {
+                    // SAFETY: every thread has channels of its own.
+                    let dy = dy.map_or_else(|| &*unsafe { dx.range(at(n)) }, |dy| &dy[at(n)]);
+                    for (x, dy) in x[at(n)].chunks(PIECE).zip(dy.chunks(PIECE)) {
+                        let [a, b] = slopes(x, dy, mean);
+                        plain += f64::from(a);
+                        weighed += f64::from(b);
+                    }
+                }
+                *dbeta = plain as f32;
+                *dgamma = (weighed * f64::from(deviation)) as f32;
+                let count = (batch * plane) as f32;
+                // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
+                let a = gamma[c] * deviation;
+                let b = -a * deviation * *dgamma / count;
+                let shift = -a * *dbeta / count - b * mean;
+                for n in 0..batch {
+                    // SAFETY: as above; the slice of the first pass is gone.
+                    affine_slope(unsafe { dx.range(at(n)) }, dy.map(|dy| &dy[at(n)]), &x[at(n)], a, b, shift);
                 }
             }
-            *dbeta = plain as f32;
-            *dgamma = (weighed * f64::from(deviation)) as f32;
-            let count = (batch * plane) as f32;
-            // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
-            let a = gamma[c] * deviation;
-            let b = -a * deviation * *dgamma / count;
-            let shift = -a * *dbeta / count - b * mean;
-            for n in 0..batch {
-                // SAFETY: as above; the slice of the first pass is gone.
-                affine_slope(unsafe { dx.range(at(n)) }, dy.map(|dy| &dy[at(n)]), &x[at(n)], a, b, shift);
-            }
-        }
-    });
+        },
+    );
     Ok(())
 }
 

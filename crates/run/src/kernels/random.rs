@@ -12,9 +12,9 @@ pub fn mix(x: u64) -> u64 {
 
 /// One key of several.
 pub fn key(parts: &[u64]) -> u64 {
-    parts.iter().fold(0x9E37_79B9_7F4A_7C15, |key, part| {
-        mix(key ^ mix(part.wrapping_add(0x9E37_79B9_7F4A_7C15)))
-    })
+    parts
+        .iter()
+        .fold(0x9E37_79B9_7F4A_7C15, |key, part| mix(key ^ mix(part.wrapping_add(0x9E37_79B9_7F4A_7C15))))
 }
 
 /// The key of a name.

@@ -57,7 +57,8 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
         multiply(args.pool, Extent::new(b, 4 * n, depth), &a, &w, &rows, scratch);
     }
     args.pool.rows3(8 * n, (gates, 4 * n), (new_h, n), (new_c, n), |start, gates, new_h, new_c| {
-        let rows = gates.chunks_exact_mut(4 * n).zip(new_h.chunks_exact_mut(n).zip(new_c.chunks_exact_mut(n)));
+        let rows =
+            gates.chunks_exact_mut(4 * n).zip(new_h.chunks_exact_mut(n).zip(new_c.chunks_exact_mut(n)));
         for (i, (gates, (new_h, new_c))) in rows.enumerate() {
             open(gates, &c[(start + i) * n..][..n], new_h, new_c);
         }
@@ -93,7 +94,9 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (b, n, input) = (args.call.dim(0, 0), args.call.dim(0, 1), args.call.dim(2, 1));
     let scratch = args.scratch();
     args.pool.rows2((dgates, 4 * n), (old_dc, n), |start, dgates, old_dc| {
-        for (i, (dgates, old_dc)) in dgates.chunks_exact_mut(4 * n).zip(old_dc.chunks_exact_mut(n)).enumerate() {
+        for (i, (dgates, old_dc)) in
+            dgates.chunks_exact_mut(4 * n).zip(old_dc.chunks_exact_mut(n)).enumerate()
+        {
             let one = |numbers: &'_ [f32]| -> std::ops::Range<usize> {
                 let width = numbers.len() / b;
                 (start + i) * width..(start + i + 1) * width

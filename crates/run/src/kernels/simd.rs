@@ -312,7 +312,9 @@ impl Runs {
                     for (vector, out) in out.chunks_exact_mut(lanes).enumerate() {
                         let begin = if vector == 0 { 0 } else { self.ends[0] };
                         for run in &self.runs[begin..self.ends[vector]] {
-                            for (lane, out) in out.iter_mut().enumerate().filter(|(l, _)| run.mask >> l & 1 == 1) {
+                            for (lane, out) in
+                                out.iter_mut().enumerate().filter(|(l, _)| run.mask >> l & 1 == 1)
+                            {
                                 *out = from[(run.origin + (lane * self.step) as isize) as usize];
                             }
                         }
@@ -378,7 +380,8 @@ pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride
             for l in (0..lines).step_by(16) {
                 for d in (0..depth).step_by(16) {
                     let (high, deep) = ((lines - l).min(16), (depth - d).min(16));
-                    let (from, out) = (from.as_ptr().add(l * across + d), out.as_mut_ptr().add(d * stride + l));
+                    let (from, out) =
+                        (from.as_ptr().add(l * across + d), out.as_mut_ptr().add(d * stride + l));
                     transpose_avx512(from, across, high, deep, stride, out);
                 }
             }

@@ -40,7 +40,9 @@ impl Policy for AllFast {
 pub fn machine(program: &Program) -> Machine {
     let all: u64 = program.trace.tensors.iter().map(|t| t.bytes.0.next_multiple_of(64)).sum();
     let toml = "name = 'test'\n[[tier]]\nname = 'fast'\ncapacity = '1 MiB'\nread = '9 GB/s'\nwrite = '9 GB/s'\nbacking = 'dram'";
-    Machine::parse(toml).expect("a machine").with_capacity(TierId(0), Bytes(all.next_multiple_of(4096) + (1 << 16)))
+    Machine::parse(toml)
+        .expect("a machine")
+        .with_capacity(TierId(0), Bytes(all.next_multiple_of(4096) + (1 << 16)))
 }
 
 fn write(dtype: DType, numbers: &[f32], bytes: &mut [u8]) {
@@ -84,7 +86,8 @@ pub fn run(program: &Program, given: &Arc<Numbers>, threads: usize, iterations: 
             None => Ok(false),
         },
     ));
-    let mut manager = Manager::new(machine.clone(), Stage::new(Host::open(&machine).expect("memory"), library));
+    let mut manager =
+        Manager::new(machine.clone(), Stage::new(Host::open(&machine).expect("memory"), library));
     let mut executor = Executor::new(&program.trace);
     for _ in 0..iterations {
         executor.iterate(&mut manager, &mut AllFast).unwrap_or_else(|e| panic!("{e}"));
@@ -137,7 +140,14 @@ pub struct Single {
 
 impl Single {
     /// A program with random contents; `losses` says behind how many of the results a loss stands.
-    pub fn new(op: Op, operands: &[Operand_], losses: usize, in_place: bool, seed: u64, threads: usize) -> Single {
+    pub fn new(
+        op: Op,
+        operands: &[Operand_],
+        losses: usize,
+        in_place: bool,
+        seed: u64,
+        threads: usize,
+    ) -> Single {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut given = Numbers::new();
         let mut b = Builder::new("single", DType::F32);
