@@ -111,7 +111,7 @@ fn kernels_are_timed_by_where_their_operands_are() {
         assert_eq!(line.runs, 3);
         assert!(line.least > Nanos::ZERO && line.least <= line.mean() && line.total >= line.least);
         assert_eq!(line.timing().time, line.least);
-        assert_eq!(times.of(line.step), [line.clone()]);
+        assert_eq!(times.of(line.step), std::slice::from_ref(line));
         seen += 1;
     }
     assert_eq!(seen, task.training.trace.kernels.len());
