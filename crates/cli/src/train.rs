@@ -61,9 +61,9 @@ pub struct Arguments {
     /// Train until the data has been seen so many times [default: 5; 10 iterations on synthetic data]
     #[arg(long, value_name = "E")]
     epochs: Option<u64>,
-    /// Fast memory: a share of what training keeps in memory at its peak, or an amount
-    #[arg(long, value_name = "20%|8MiB", default_value = "20%")]
-    fast: String,
+    /// Fast memory: a share of what training keeps in memory at its peak, or an amount [default: 20%; enough for fast-only]
+    #[arg(long, value_name = "20%|8MiB")]
+    fast: Option<String>,
     /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
     #[arg(long, value_name = "BACKING", default_value = "throttled")]
     slow: String,
@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let threads =
         arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let source = Source::open(arguments)?;
-    let task = task(arguments, &source, threads.max(1))?;
+    let task = task(arguments, &source, threads)?;
     let peak = Lifetimes::new(&task.training.trace).peak().1;
     let machine = machine(arguments, &task, peak)?;
     let policy = by_name(&arguments.system).ok_or_else(|| unknown_system(&arguments.system))?;
@@ -138,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     };
     let schedule = schedule(&arguments.schedule, until)?;
     let settings = Settings { seed: arguments.seed, schedule, lookahead: arguments.lookahead };
-    let library = |program: &_| Library::new(program, threads.max(1));
+    let library = |program: &_| Library::new(program, threads);
     let trainer = Trainer::new(&task, &machine, policy, data, settings, library);
     let mut trainer = trainer.map_err(|error| error.to_string())?;
 
@@ -160,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         data: trainer.about_data(),
         system: arguments.system.clone(),
         threads,
-        seed: arguments.seed,
+        seed: trainer.seed(),
         peak,
         fast: machine.tier(TierId(0)).capacity,
         slow: machine.tier(TierId(1)).backing.to_string(),
@@ -276,15 +276,14 @@ fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, 
 fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, String> {
     let slow: Backing = arguments.slow.parse().map_err(|error| format!("--slow: {error}"))?;
     let trace = &task.training.trace;
-    let everything = arguments.system == "fast-only" && arguments.fast == "20%";
-    let share = arguments.fast.trim().strip_suffix('%');
-    let fast = match share.map(|share| share.trim().parse::<f64>()) {
-        _ if everything => room::ample(trace, Bytes::kib(4)),
+    let asked = arguments.fast.as_deref().unwrap_or("20%");
+    let fast = match asked.trim().strip_suffix('%').map(|share| share.trim().parse::<f64>()) {
+        _ if arguments.fast.is_none() && arguments.system == "fast-only" => room::ample(trace, Bytes::kib(4)),
         Some(Ok(share)) if share > 0.0 && share <= 1000.0 => {
             Bytes((peak.0 as f64 * share / 100.0).ceil() as u64)
         }
-        Some(_) => return Err(format!("--fast: `{}` is no share of the peak", arguments.fast)),
-        None => arguments.fast.parse().map_err(|error| format!("--fast: {error}"))?,
+        Some(_) => return Err(format!("--fast: `{asked}` is no share of the peak")),
+        None => asked.parse().map_err(|error| format!("--fast: {error}"))?,
     };
     let machine = room::machine(trace, fast, slow);
     let whole = Bytes(fast.0.next_multiple_of(machine.grain().0));
@@ -299,9 +298,8 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
         && !machine.tier(TierId(1)).computable
     {
         return Err(format!(
-            "--fast {}: {fast} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
+            "--fast {asked}: {fast} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
              --fast {}KiB would do",
-            arguments.fast,
             machine.tier(TierId(1)).backing,
             program.node(step).name,
             least.0.div_ceil(1024)

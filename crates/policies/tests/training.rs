@@ -43,25 +43,25 @@ fn every_policy_and_an_emulated_tier_give_the_same_bits() {
 #[test]
 fn a_language_is_learnt_and_where_tensors_live_changes_nothing() {
     let options = Options {
-        batch: Some(8),
-        sequence: Some(48),
+        batch: Some(16),
+        sequence: Some(64),
         depth: Some(2),
         width: Some(64),
         words: Some(256),
-        optimizer: Some(Optimizer::AdamW { rate: 3e-3, betas: [0.9, 0.99], epsilon: 1e-8, decay: 0.01 }),
+        optimizer: Some(Optimizer::AdamW { rate: 2e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01 }),
         ..Options::default()
     };
     let task = net("gpt2", options);
     let learn = |home: &Home| {
-        let schedule = Schedule::Cosine { warmup: 20, iterations: 300 };
+        let schedule = Schedule::Cosine { warmup: 40, iterations: 250 };
         let text = Text::new("grammar", grammar(5, 200_000));
         let mut run = trainer(&task, home, text, Settings { seed: 2, schedule, lookahead: 0 });
-        train(&mut run, 300, |_| {})
+        train(&mut run, 250, |_| {})
     };
     let fast = learn(&Home::fast());
     let score = fast.score.expect("there are labels");
-    // One of 256 bytes at random costs 5.5; letters by their frequency about 2.8; the grammar itself 0.17.
-    assert!(score.loss < 0.6, "{score:?}");
+    // One of 256 bytes at random costs 5.55, letters by their frequency 2.77, letters by the one before them 1.46.
+    assert!(score.loss < 1.2, "{score:?}");
     assert_eq!(learn(&Home::tight("cachedarrays-lm")), fast);
 }
 
@@ -111,10 +111,32 @@ fn kernels_are_timed_by_where_their_operands_are() {
         assert_eq!(line.runs, 3);
         assert!(line.least > Nanos::ZERO && line.least <= line.mean() && line.total >= line.least);
         assert_eq!(line.timing().time, line.least);
-        assert_eq!(times.of(line.step), [line.clone()]);
+        assert_eq!(times.of(line.step), std::slice::from_ref(line));
         seen += 1;
     }
     assert_eq!(seen, task.training.trace.kernels.len());
     run.iterate().expect("it trains");
     assert_eq!(run.take_times().iter().count(), 0, "nothing is recorded unless asked");
+}
+
+#[test]
+fn every_kind_of_network_trains() {
+    let small = Options { batch: Some(4), ..Options::default() };
+    let nets = [
+        ("resnet32", Options { image: Some(16), ..small }),
+        ("mobilenet", Options { image: Some(32), ..small }),
+        ("dcgan", Options { image: Some(16), width: Some(8), ..small }),
+        ("lstm", Options { sequence: Some(5), width: Some(24), words: Some(64), ..small }),
+        ("bert-large", Options { sequence: Some(12), width: Some(64), depth: Some(1), ..small }),
+        ("gpt2", Options { sequence: Some(12), width: Some(64), depth: Some(1), words: Some(64), ..small }),
+    ];
+    for (name, options) in nets {
+        let task = net(name, options);
+        let learn = |home: &Home| {
+            let mut run = trainer(&task, home, Synthetic, Settings { seed: 3, ..Settings::default() });
+            train(&mut run, 2, |_| {})
+        };
+        let fast = learn(&Home::fast());
+        assert_eq!(learn(&Home::tight("cachedarrays-lm")), fast, "{name}");
+    }
 }

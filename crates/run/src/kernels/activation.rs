@@ -3,12 +3,29 @@
 use tiercel_workload::graph::Activation;
 
 use super::args::Args;
-use super::elementwise::{map, zip};
-use super::math::{density, exp, phi, sigmoid, tanh};
+use super::elementwise::{map, map_part, zip, zip_part};
+use super::math::{exp, gelu, gelu_slope, gelu_tanh, gelu_tanh_slope, phi, sigmoid, tanh};
+use super::pool::Pool;
 
-/// √(2 / π), of the approximation of GELU.
-const ROOT: f32 = 0.797_884_6;
-const CUBE: f32 = 0.044_715;
+/// dx = dy · slope(x), a piece at a time: the slopes first, then the products.
+fn steep(
+    pool: &mut Pool,
+    dx: &mut [f32],
+    x: Option<&[f32]>,
+    dy: Option<&[f32]>,
+    slope: impl Fn(f32) -> f32 + Sync + Copy,
+) {
+    const PIECE: usize = 512;
+    pool.rows(dx, 1, |start, dx| {
+        let mut slopes = [0f32; PIECE];
+        for (i, dx) in dx.chunks_mut(PIECE).enumerate() {
+            let at = start + i * PIECE..start + i * PIECE + dx.len();
+            let slopes = &mut slopes[..dx.len()];
+            map_part(slopes, Some(x.map_or(&*dx, |x| &x[at.clone()])), slope);
+            zip_part(dx, Some(slopes), dy.map(|dy| &dy[at.clone()]), |slope, dy| slope * dy);
+        }
+    });
+}
 
 pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), String> {
     let (x, y) = (args.maybe(0)?, args.write(0)?);
@@ -30,11 +47,8 @@ pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), St
         Activation::LeakyRelu { slope } => map(pool, y, x, |x| if x < 0.0 { slope * x } else { x }),
         Activation::Sigmoid => map(pool, y, x, sigmoid),
         Activation::Tanh => map(pool, y, x, tanh),
-        Activation::Gelu => map(pool, y, x, |x| x * phi(x)),
-        Activation::GeluTanh => {
-            // (1 + tanh u) / 2 is the sigmoid of 2 u.
-            map(pool, y, x, |x| x / (1.0 + exp(-2.0 * ROOT * (x + CUBE * x * x * x))));
-        }
+        Activation::Gelu => map(pool, y, x, gelu),
+        Activation::GeluTanh => map(pool, y, x, gelu_tanh),
         Activation::Power { exponent } => map(pool, y, x, |x| x.powf(exponent)),
         Activation::Erf => map(pool, y, x, |x| 2.0 * phi(std::f32::consts::SQRT_2 * x) - 1.0),
         Activation::Exp => map(pool, y, x, exp),
@@ -55,16 +69,12 @@ pub(super) fn backward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), S
         }
         Activation::Sigmoid => zip(pool, dx, y, dy, |y, dy| dy * y * (1.0 - y)),
         Activation::Tanh => zip(pool, dx, y, dy, |y, dy| dy * (1.0 - y * y)),
-        Activation::Gelu => zip(pool, dx, y, dy, |x, dy| dy * (phi(x) + x * density(x))),
-        Activation::GeluTanh => zip(pool, dx, y, dy, |x, dy| {
-            let s = sigmoid(2.0 * ROOT * (x + CUBE * x * x * x));
-            let slope = 2.0 * ROOT * (1.0 + 3.0 * CUBE * x * x);
-            dy * (s + x * s * (1.0 - s) * slope)
-        }),
+        Activation::Gelu => steep(pool, dx, y, dy, gelu_slope),
+        Activation::GeluTanh => steep(pool, dx, y, dy, gelu_tanh_slope),
         Activation::Power { exponent } => {
-            zip(pool, dx, y, dy, |x, dy| dy * exponent * x.powf(exponent - 1.0));
+            steep(pool, dx, y, dy, |x| exponent * x.powf(exponent - 1.0));
         }
-        Activation::Erf => zip(pool, dx, y, dy, |x, dy| dy * std::f32::consts::FRAC_2_SQRT_PI * exp(-x * x)),
+        Activation::Erf => steep(pool, dx, y, dy, |x| std::f32::consts::FRAC_2_SQRT_PI * exp(-x * x)),
         Activation::Exp => zip(pool, dx, y, dy, |y, dy| dy * y),
     }
     Ok(())

@@ -32,8 +32,8 @@ wide! {
 }
 
 /// Applies `f` to every element.
-pub(super) fn map(pool: &mut Pool, out: &mut [f32], a: Option<&[f32]>, f: impl Fn(f32) -> f32 + Sync) {
-    pool.rows(out, 1, |start, out| map_part(out, a.map(|a| &a[start..]), &f));
+pub(super) fn map(pool: &mut Pool, out: &mut [f32], a: Option<&[f32]>, f: impl Fn(f32) -> f32 + Sync + Copy) {
+    pool.rows(out, 1, |start, out| map_part(out, a.map(|a| &a[start..]), f));
 }
 
 /// Applies `f` to every pair of elements.
@@ -42,9 +42,9 @@ pub(super) fn zip(
     out: &mut [f32],
     a: Option<&[f32]>,
     b: Option<&[f32]>,
-    f: impl Fn(f32, f32) -> f32 + Sync,
+    f: impl Fn(f32, f32) -> f32 + Sync + Copy,
 ) {
-    pool.rows(out, 1, |start, out| zip_part(out, a.map(|a| &a[start..]), b.map(|b| &b[start..]), &f));
+    pool.rows(out, 1, |start, out| zip_part(out, a.map(|a| &a[start..]), b.map(|b| &b[start..]), f));
 }
 
 pub(super) fn fill(mut args: Args<'_, '_>, value: f32) -> Result<(), String> {

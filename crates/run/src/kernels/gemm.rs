@@ -14,8 +14,8 @@ use std::ops::Range;
 use super::pool::{Disjoint, Pool, part};
 use super::simd::{self, Tile};
 
-/// The most depth of a panel; a block of depth is at most this.
-pub const DEPTH: usize = 256;
+/// About the most depth of a panel.
+const DEPTH: usize = 256;
 
 /// The most rows of A that are packed at a time.
 const ROWS: usize = 448;
@@ -44,14 +44,21 @@ pub struct Extent {
     pub columns: usize,
     /// Columns of A and rows of B.
     pub depth: usize,
-    /// The most depth of a block, at most [`DEPTH`]: convolutions end theirs between channels.
+    /// The depth of a block: convolutions end theirs between channels.
     pub block: usize,
 }
 
 impl Extent {
-    /// A product of these extents.
+    /// A product of these extents, in blocks of about equal depth.
     pub fn new(rows: usize, columns: usize, depth: usize) -> Extent {
-        Extent { rows, columns, depth, block: DEPTH }
+        Extent::in_units(rows, columns, depth, 1)
+    }
+
+    /// The same with blocks of whole units of depth.
+    pub fn in_units(rows: usize, columns: usize, units: usize, unit: usize) -> Extent {
+        let depth = units * unit;
+        let blocks = depth.div_ceil(DEPTH.max(unit)).max(1);
+        Extent { rows, columns, depth, block: units.div_ceil(blocks).max(1) * unit }
     }
 
     /// Numbers of scratch memory that one thread needs.
@@ -231,25 +238,26 @@ impl<'a> Rows<'a> {
 
 impl Take for Rows<'_> {
     fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
-        for (row, piece) in rows.zip(piece.chunks(stride)) {
-            let from = self.start + row * self.stride + columns.start;
-            // SAFETY: no other thread has these rows and columns.
-            let out = unsafe { self.numbers.range(from..from + columns.len()) };
-            put(out, &piece[..columns.len()], self.bias, columns.start, first, self.factor);
-        }
+        put(self, rows, columns, piece, stride, first);
     }
 }
 
 simd::wide! {
-    /// Puts or adds one row of a piece.
-    fn put(out: &mut [f32], piece: &[f32], bias: Bias<'_>, column: usize, first: bool, factor: f32) {
-        match (first, bias) {
-            (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p * factor),
-            (true, Bias::Columns(bias)) => {
-                let bias = &bias[column..column + out.len()];
-                out.iter_mut().zip(piece).zip(bias).for_each(|((out, p), b)| *out = p * factor + b);
+    /// Puts or adds a piece.
+    fn put(to: &Rows<'_>, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
+        let factor = to.factor;
+        for (row, piece) in rows.zip(piece.chunks_exact(stride)) {
+            let from = to.start + row * to.stride + columns.start;
+            // SAFETY: no other thread has these rows and columns.
+            let out = unsafe { to.numbers.range(from..from + columns.len()) };
+            match (first, to.bias) {
+                (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p * factor),
+                (true, Bias::Columns(bias)) => {
+                    let bias = &bias[columns.clone()];
+                    out.iter_mut().zip(piece).zip(bias).for_each(|((out, p), b)| *out = p * factor + b);
+                }
+                _ => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p * factor),
             }
-            _ => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p * factor),
         }
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! Errors are a few units in the last place. No branch, no table: the compiler makes vector code of them.
 
-/// e^x, for any x; 0 far below and infinity far above.
+/// e^x. Below -87.3 and above 88.3, where the result leaves the range of ordinary numbers, it is that of the bound;
+/// NaN stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    let clamped = x.clamp(-87.336_54, 88.722_84);
-    // x = n · ln 2 + r, with n rounded by adding and taking away a number that has no room for fractions.
+    // Comparisons that let a NaN pass, each of which is one instruction.
+    let x = if x < -87.3 { -87.3 } else { x };
+    let x = if x > 88.3 { 88.3 } else { x };
+    // x = n · ln 2 + r, with n rounded by adding a number that has no room for fractions; n is in the last bits.
     const ROUND: f32 = 12_582_912.0;
-    let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
-    let r = clamped - n * 0.693_359_4;
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4;
     let r = r - n * -2.121_944_4e-4;
     let p = 1.987_569_1e-4;
     let p = p * r + 1.398_199_9e-3;
@@ -17,14 +21,8 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 4.166_579_6e-2;
     let p = p * r + 1.666_666_6e-1;
     let p = p * r + 0.5;
-    let p = p * r * r + r + 1.0;
-    // Twice the half power, so that the largest exponents are reached too.
-    let half = n as i32 >> 1;
-    let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
-    let y = p * power(half) * power(n as i32 - half);
-    let y = if x < -103.972_08 { 0.0 } else { y };
-    let y = if x > 88.722_84 { f32::INFINITY } else { y };
-    if x.is_nan() { x } else { y }
+    let p = p * (r * r) + r + 1.0;
+    p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
 }
 
 /// 1 / (1 + e^-x).
@@ -75,4 +73,33 @@ pub fn phi(x: f32) -> f32 {
 #[inline(always)]
 pub fn density(x: f32) -> f32 {
     0.398_942_3 * exp(-0.5 * x * x)
+}
+
+/// √(2 / π), of the approximation of GELU.
+const ROOT: f32 = 0.797_884_6;
+const CUBE: f32 = 0.044_715;
+
+/// x · Φ(x).
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    x * phi(x)
+}
+
+/// The derivative of x · Φ(x).
+#[inline(always)]
+pub fn gelu_slope(x: f32) -> f32 {
+    phi(x) + x * density(x)
+}
+
+/// x · Φ(x) by the approximation with tanh; (1 + tanh u) / 2 is the sigmoid of 2 u.
+#[inline(always)]
+pub fn gelu_tanh(x: f32) -> f32 {
+    x * sigmoid(2.0 * ROOT * (x + CUBE * x * x * x))
+}
+
+/// The derivative of that.
+#[inline(always)]
+pub fn gelu_tanh_slope(x: f32) -> f32 {
+    let s = sigmoid(2.0 * ROOT * (x + CUBE * x * x * x));
+    s + x * s * (1.0 - s) * (2.0 * ROOT * (1.0 + 3.0 * CUBE * x * x))
 }

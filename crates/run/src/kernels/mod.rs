@@ -302,6 +302,8 @@ fn scratch(call: &Call, threads: usize) -> usize {
             recurrent::scratch(call, threads)
         }
         Op::UpdateRows { .. } => embedding::scratch(call, threads),
+        Op::DotInteraction => interaction::scratch(call, threads, false),
+        Op::DotInteractionBackward => interaction::scratch(call, threads, true),
         _ => 0,
     }
 }

@@ -37,6 +37,25 @@ impl Moments {
         }
     }
 
+    /// Adds planes; small ones are gathered first, so that the pieces are long.
+    fn add_planes<'x>(&mut self, planes: impl Iterator<Item = &'x [f32]>) {
+        let mut buffer = [0f32; PIECE];
+        let mut filled = 0;
+        for plane in planes {
+            if plane.len() > PIECE / 4 {
+                self.add(plane);
+                continue;
+            }
+            if filled + plane.len() > PIECE {
+                self.add(&buffer[..filled]);
+                filled = 0;
+            }
+            buffer[filled..filled + plane.len()].copy_from_slice(plane);
+            filled += plane.len();
+        }
+        self.add(&buffer[..filled]);
+    }
+
     fn deviation(&self, epsilon: f32) -> f32 {
         (1.0 / (self.squares / self.count + f64::from(epsilon)).sqrt()) as f32
     }
@@ -128,7 +147,7 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
                 let c = start + i;
                 let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
                 let mut moments = Moments::default();
-                (0..batch).for_each(|n| moments.add(&x[at(n)]));
+                moments.add_planes((0..batch).map(|n| &x[at(n)]));
                 (*mean, *deviation) = (moments.mean as f32, moments.deviation(epsilon));
                 let scale = gamma[c] * *deviation;
                 let shift = beta[c] - *mean * scale;

@@ -47,68 +47,213 @@ fn shape(call: &Call, form: Form) -> Shape {
     Shape { form, from: ends(x), to: ends(y) }
 }
 
-wide! {
-    /// The larger of each pair; a NaN stays.
-    fn larger(best: &mut [f32], x: &[f32], step: usize) {
-        let better = |best: &mut f32, x: f32| *best = if x > *best || x.is_nan() { x } else { *best };
-        match step {
-            1 => best.iter_mut().zip(x).for_each(|(best, x)| better(best, *x)),
-            2 => best.iter_mut().zip(x.chunks(2)).for_each(|(best, x)| better(best, x[0])),
-            _ => best.iter_mut().zip(x.iter().step_by(step)).for_each(|(best, x)| better(best, *x)),
-        }
+impl Shape {
+    /// The windows of a row that lie inside the image on that axis, padding aside.
+    fn inside(&self, axis: usize) -> std::ops::Range<usize> {
+        let (stride, before) = (self.form.stride[axis] as usize, self.form.padding[axis] as usize);
+        let low = before.div_ceil(stride).min(self.to[axis]);
+        let room = (self.from[axis] + before).checked_sub(self.form.window[axis] as usize);
+        low..room.map_or(low, |room| (room / stride + 1).clamp(low, self.to[axis]))
     }
 }
 
-wide! {
-    /// Adds to each.
-    fn gather(sum: &mut [f32], x: &[f32], step: usize) {
-        match step {
-            1 => sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x),
-            2 => sum.iter_mut().zip(x.chunks(2)).for_each(|(sum, x)| *sum += x[0]),
-            _ => sum.iter_mut().zip(x.iter().step_by(step)).for_each(|(sum, x)| *sum += x),
-        }
-    }
-}
+/// Columns that fit the buffer of a row; wider images are cut.
+const WIDE: usize = 2048;
 
-/// Calls `f` for every tap of the windows of row `i`: with the windows that have it inside the image, and the place of
-/// the first one's pixel.
-fn taps(s: &Shape, i: usize, mut f: impl FnMut(std::ops::Range<usize>, usize)) {
-    let (top, bottom, _) = s.cover(0, i);
-    let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
-    for row in top..bottom {
-        for b in 0..s.form.window[1] as usize {
-            let low = before.saturating_sub(b).div_ceil(stride).min(s.to[1]);
-            let high = (s.from[1] + before).saturating_sub(b).div_ceil(stride).clamp(low, s.to[1]);
-            if low < high {
-                f(low..high, row * s.from[1] + low * stride + b - before);
+wide! {
+    /// Combines rows of an image, and then the columns of every window: one row of results.
+    fn row[F: Fn(f32, f32) -> f32](
+        s: &Shape,
+        i: usize,
+        x: &[f32],
+        y: &mut [f32],
+        begin: f32,
+        buffer: &mut [f32; WIDE],
+        f: F,
+    ) {
+        let (top, bottom, _) = s.cover(0, i);
+        let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
+        let (width, window) = (s.from[1], s.form.window[1] as usize);
+        let inside = s.inside(1);
+        if width <= WIDE && !inside.is_empty() {
+            let buffer = &mut buffer[..width];
+            buffer.fill(begin);
+            for x in x[top * width..bottom * width].chunks_exact(width) {
+                buffer.iter_mut().zip(x).for_each(|(best, x)| *best = f(*best, *x));
+            }
+            let first = inside.start * stride - before;
+            let out = &mut y[inside.clone()];
+            out.fill(begin);
+            for b in 0..window {
+                let from = &buffer[first + b..];
+                match stride {
+                    1 => out.iter_mut().zip(from).for_each(|(y, x)| *y = f(*y, *x)),
+                    2 => out.iter_mut().zip(from.chunks(2)).for_each(|(y, x)| *y = f(*y, x[0])),
+                    _ => out.iter_mut().zip(from.iter().step_by(stride)).for_each(|(y, x)| *y = f(*y, *x)),
+                }
+            }
+            for j in (0..inside.start).chain(inside.end..s.to[1]) {
+                let (left, right, _) = s.cover(1, j);
+                y[j] = buffer[left..right].iter().fold(begin, |y, x| f(y, *x));
+            }
+            return;
+        }
+        for (j, y) in y.iter_mut().enumerate() {
+            let (left, right, _) = s.cover(1, j);
+            *y = begin;
+            for r in top..bottom {
+                *y = x[r * width + left..r * width + right].iter().fold(*y, |y, x| f(y, *x));
             }
         }
+    }
+}
+
+#[inline(always)]
+fn larger(best: f32, x: f32) -> f32 {
+    // A NaN stays.
+    if x > best || x.is_nan() { x } else { best }
+}
+
+#[inline(always)]
+fn plus(sum: f32, x: f32) -> f32 {
+    sum + x
+}
+
+/// Calls `f` with every window of row `i`, and one over what its mean counts.
+fn shares(s: &Shape, i: usize, count_padding: bool, mut f: impl FnMut(usize, f32)) {
+    let inside = s.inside(1);
+    let usual = s.share(i, inside.start, count_padding);
+    for j in 0..s.to[1] {
+        f(j, if inside.contains(&j) { usual } else { s.share(i, j, count_padding) });
     }
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> {
     let (x, y) = (args.read(0)?, args.write(0)?);
     let s = shape(args.call, form);
-    let (from, to, step) = (s.from[0] * s.from[1], s.to[0] * s.to[1], form.stride[1] as usize);
+    let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
     args.pool.rows(y, to, |start, y| {
+        let mut buffer = [0f32; WIDE];
         for (p, y) in y.chunks_exact_mut(to).enumerate() {
             let x = &x[(start + p) * from..][..from];
             for (i, y) in y.chunks_exact_mut(s.to[1]).enumerate() {
                 match form.kind {
-                    PoolKind::Max => {
-                        y.fill(f32::NEG_INFINITY);
-                        taps(&s, i, |windows, at| larger(&mut y[windows], &x[at..], step));
-                    }
+                    PoolKind::Max => row(&s, i, x, y, f32::NEG_INFINITY, &mut buffer, larger),
                     PoolKind::Average { count_padding } => {
-                        y.fill(0.0);
-                        taps(&s, i, |windows, at| gather(&mut y[windows], &x[at..], step));
-                        y.iter_mut().enumerate().for_each(|(j, y)| *y *= s.share(i, j, count_padding));
+                        row(&s, i, x, y, 0.0, &mut buffer, plus);
+                        shares(&s, i, count_padding, |j, share| y[j] *= share);
                     }
                 }
             }
         }
     });
     Ok(())
+}
+
+/// Adds the gradient of a window's largest element to that element.
+#[inline(always)]
+fn add_to_largest(
+    x: &[f32],
+    dx: &mut [f32],
+    width: usize,
+    rows: (usize, usize),
+    columns: (usize, usize),
+    dy: f32,
+) {
+    let mut best = rows.0 * width + columns.0;
+    let mut value = x[best];
+    for row in rows.0..rows.1 {
+        let from = row * width + columns.0;
+        for (k, x) in x[from..row * width + columns.1].iter().enumerate() {
+            let better = *x > value;
+            best = if better { from + k } else { best };
+            value = if better { *x } else { value };
+        }
+    }
+    dx[best] += dy;
+}
+
+wide! {
+    /// The gradient of one plane of a maximum over squares of two that do not overlap: every element is written once.
+    fn max_backward_of_two(width: usize, x: &[f32], dy: &[f32], across: usize, dx: &mut [f32]) {
+        let rows = x.chunks_exact(2 * width).zip(dx.chunks_exact_mut(2 * width)).zip(dy.chunks_exact(across));
+        for ((x, dx), dy) in rows {
+            let (x0, x1) = x.split_at(width);
+            let (dx0, dx1) = dx.split_at_mut(width);
+            let pairs = x0.chunks_exact(2).zip(x1.chunks_exact(2));
+            let slopes = dx0.chunks_exact_mut(2).zip(dx1.chunks_exact_mut(2));
+            for (((x0, x1), (dx0, dx1)), dy) in pairs.zip(slopes).zip(dy) {
+                let (a, b, c, d) = (x0[0], x0[1], x1[0], x1[1]);
+                let second = b > a;
+                let ab = if second { b } else { a };
+                let fourth = d > c;
+                let cd = if fourth { d } else { c };
+                let lower = cd > ab;
+                dx0[0] = if !lower && !second { *dy } else { 0.0 };
+                dx0[1] = if !lower && second { *dy } else { 0.0 };
+                dx1[0] = if lower && !fourth { *dy } else { 0.0 };
+                dx1[1] = if lower && fourth { *dy } else { 0.0 };
+            }
+        }
+    }
+}
+
+wide! {
+    /// The gradient of one plane of a maximum.
+    fn max_backward(s: &Shape, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
+        let (width, window) = (s.from[1], s.form.window[1] as usize);
+        let inside = s.inside(1);
+        for (i, dy) in dy.chunks_exact(s.to[1]).enumerate() {
+            let (top, bottom, _) = s.cover(0, i);
+            if top == bottom {
+                continue;
+            }
+            for (j, dy) in dy.iter().enumerate() {
+                let (left, right) = if inside.contains(&j) {
+                    (j * stride - before, j * stride - before + window)
+                } else {
+                    let (left, right, _) = s.cover(1, j);
+                    (left, right)
+                };
+                if left < right {
+                    // Constant sides for the windows that networks have: their loops are unrolled.
+                    match (bottom - top, right - left) {
+                        (2, 2) => add_to_largest(x, dx, width, (top, top + 2), (left, left + 2), *dy),
+                        (3, 3) => add_to_largest(x, dx, width, (top, top + 3), (left, left + 3), *dy),
+                        _ => add_to_largest(x, dx, width, (top, bottom), (left, right), *dy),
+                    }
+                }
+            }
+        }
+    }
+}
+
+wide! {
+    /// The gradient of one plane of a mean.
+    fn mean_backward(s: &Shape, dy: &[f32], dx: &mut [f32], count_padding: bool) {
+        let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
+        let (width, window) = (s.from[1], s.form.window[1] as usize);
+        let inside = s.inside(1);
+        for (i, dy) in dy.chunks_exact(s.to[1]).enumerate() {
+            let (top, bottom, _) = s.cover(0, i);
+            let usual = s.share(i, inside.start, count_padding);
+            for dx in dx[top * width..bottom * width].chunks_exact_mut(width) {
+                if !inside.is_empty() {
+                    let first = inside.start * stride - before;
+                    for b in 0..window {
+                        let to = dx[first + b..].iter_mut().step_by(stride);
+                        to.zip(&dy[inside.clone()]).for_each(|(dx, dy)| *dx += dy * usual);
+                    }
+                }
+                for j in (0..inside.start).chain(inside.end..s.to[1]) {
+                    let (left, right, _) = s.cover(1, j);
+                    let share = dy[j] * s.share(i, j, count_padding);
+                    dx[left..right].iter_mut().for_each(|dx| *dx += share);
+                }
+            }
+        }
+    }
 }
 
 pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> {
@@ -118,37 +263,25 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
         PoolKind::Average { .. } => (&[][..], args.read(0)?),
     };
     let dx = args.write(0)?;
-    let (from, to, width) = (s.from[0] * s.from[1], s.to[0] * s.to[1], s.from[1]);
+    let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
+    let of_two = form.kind == PoolKind::Max
+        && form.window == [2; 2]
+        && form.stride == [2; 2]
+        && s.from == s.to.map(|n| 2 * n)
+        && form.padding == [0; 4];
     args.pool.rows(dx, from, |start, dx| {
         for (p, dx) in dx.chunks_exact_mut(from).enumerate() {
-            dx.fill(0.0);
+            if !of_two {
+                dx.fill(0.0);
+            }
             let dy = &dy[(start + p) * to..][..to];
-            let x = if x.is_empty() { x } else { &x[(start + p) * from..][..from] };
-            for (i, dy) in dy.chunks_exact(s.to[1]).enumerate() {
-                let (top, bottom, _) = s.cover(0, i);
-                for (j, dy) in dy.iter().enumerate() {
-                    let (left, right, _) = s.cover(1, j);
-                    if let PoolKind::Average { count_padding } = form.kind {
-                        let share = dy * s.share(i, j, count_padding);
-                        for row in top..bottom {
-                            dx[row * width + left..row * width + right]
-                                .iter_mut()
-                                .for_each(|dx| *dx += share);
-                        }
-                        continue;
-                    }
-                    if top == bottom || left == right {
-                        continue;
-                    }
-                    let mut best = top * width + left;
-                    let mut value = x[best];
-                    for row in top..bottom {
-                        for (k, x) in x[row * width + left..row * width + right].iter().enumerate() {
-                            let better = *x > value || (x.is_nan() && !value.is_nan());
-                            (best, value) = if better { (row * width + left + k, *x) } else { (best, value) };
-                        }
-                    }
-                    dx[best] += dy;
+            match form.kind {
+                PoolKind::Max if of_two => {
+                    max_backward_of_two(s.from[1], &x[(start + p) * from..][..from], dy, s.to[1], dx);
+                }
+                PoolKind::Max => max_backward(&s, &x[(start + p) * from..][..from], dy, dx),
+                PoolKind::Average { count_padding } => {
+                    mean_backward(&s, dy, dx, count_padding);
                 }
             }
         }

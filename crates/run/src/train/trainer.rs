@@ -124,6 +124,11 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         self.iteration
     }
 
+    /// The seed of the run: that of the checkpoint, where it was resumed from one.
+    pub fn seed(&self) -> u64 {
+        self.settings.seed
+    }
+
     /// Samples in an epoch; `None` where the data never ends.
     pub fn epoch(&self) -> Option<u64> {
         self.manager.backend().kernels().samples(Split::Train)
@@ -134,7 +139,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         self.manager.backend().kernels().about_data()
     }
 
-    /// The manager, for what moved and where things are.
+    /// What has moved and waited so far.
     pub fn totals(&self) -> &tiercel_core::Totals {
         self.manager.totals()
     }

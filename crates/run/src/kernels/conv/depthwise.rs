@@ -1,7 +1,7 @@
 //! Depthwise convolutions: one filter a channel, row by row.
 
 use super::{Geometry, Image};
-use crate::kernels::pool::Pool;
+use crate::kernels::pool::{Disjoint, Pool, part};
 use crate::kernels::simd::wide;
 
 /// The rows and columns of windows that a tap meets inside the wide side, with the wide side's first of each.
@@ -107,44 +107,196 @@ wide! {
     }
 }
 
+/// Elements of a row that are computed at once where the stride is 1.
+const WIDE: usize = 16;
+
+/// A plane with zeros around it, so that a convolution of stride 1 meets no edge: rows and columns, the zeros above and
+/// left, and the windows' dilation.
+#[derive(Clone, Copy)]
+struct Padded {
+    rows: usize,
+    columns: usize,
+    before: [usize; 2],
+    window: [usize; 2],
+    dilation: [usize; 2],
+}
+
+impl Padded {
+    /// For windows that slide over `from` and give `to`, where the stride is 1 and `before` is what is above and left.
+    fn new(g: &Geometry, to: Image, before: [usize; 2]) -> Padded {
+        let reach = [0, 1].map(|axis| (g.window[axis] - 1) * g.dilation[axis]);
+        let columns = to.width.next_multiple_of(WIDE) + reach[1];
+        Padded { rows: to.height + reach[0], columns, before, window: g.window, dilation: g.dilation }
+    }
+
+    fn len(&self) -> usize {
+        self.rows * self.columns
+    }
+
+    fn fill(&self, from: &[f32], image: Image, padded: &mut [f32]) {
+        let padded = &mut padded[..self.len()];
+        padded.fill(0.0);
+        let across = image.width.min(self.columns - self.before[1].min(self.columns));
+        for (row, from) in
+            padded.chunks_exact_mut(self.columns).skip(self.before[0]).zip(from.chunks_exact(image.width))
+        {
+            row[self.before[1]..self.before[1] + across].copy_from_slice(&from[..across]);
+        }
+    }
+}
+
+wide! {
+    /// One channel by one filter; `flipped` takes the filter from its end.
+    fn slide(p: &Padded, x: &[f32], w: &[f32], begin: f32, width: usize, flipped: bool, y: &mut [f32]) {
+        for (i, y) in y.chunks_exact_mut(width).enumerate() {
+            for (block, y) in y.chunks_mut(WIDE).enumerate() {
+                let mut sums = [begin; WIDE];
+                for a in 0..p.window[0] {
+                    for b in 0..p.window[1] {
+                        let at = a * p.window[1] + b;
+                        let w = w[if flipped { w.len() - 1 - at } else { at }];
+                        let from = (i + a * p.dilation[0]) * p.columns + block * WIDE + b * p.dilation[1];
+                        let x: &[f32; WIDE] = x[from..from + WIDE].try_into().expect("so many");
+                        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += w * x);
+                    }
+                }
+                y.copy_from_slice(&sums[..y.len()]);
+            }
+        }
+    }
+}
+
+wide! {
+    /// Adds one sample's share of one channel's gradient.
+    fn slide_weight(p: &Padded, x: &[f32], y: &[f32], width: usize, dw: &mut [f32]) {
+        for a in 0..p.window[0] {
+            for (b, dw) in dw[a * p.window[1]..(a + 1) * p.window[1]].iter_mut().enumerate() {
+                let mut sums = [0f32; WIDE];
+                for (i, y) in y.chunks_exact(width).enumerate() {
+                    for (block, y) in y.chunks(WIDE).enumerate() {
+                        let from = (i + a * p.dilation[0]) * p.columns + block * WIDE + b * p.dilation[1];
+                        let x: &[f32; WIDE] = x[from..from + WIDE].try_into().expect("so many");
+                        if let Ok(y) = <&[f32; WIDE]>::try_from(y) {
+                            sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
+                        } else {
+                            sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
+                        }
+                    }
+                }
+                *dw += sums.iter().sum::<f32>();
+            }
+        }
+    }
+}
+
+/// The padded planes of both directions, where the stride is 1 and no padding is larger than the window.
+fn padded(g: &Geometry) -> Option<[Padded; 2]> {
+    let reach = [0, 1].map(|axis| (g.window[axis] - 1) * g.dilation[axis]);
+    if g.stride != [1; 2] || (0..2).any(|axis| g.before[axis] > reach[axis]) {
+        return None;
+    }
+    let back = [reach[0] - g.before[0], reach[1] - g.before[1]];
+    Some([Padded::new(g, g.narrow, g.before), Padded::new(g, g.wide, back)])
+}
+
+/// Scratch numbers of one thread.
+pub fn scratch(g: &Geometry) -> usize {
+    padded(g).map_or(0, |both| both[0].len().max(both[1].len()))
+}
+
 /// The narrow side from the wide one.
-pub fn narrow(pool: &mut Pool, g: &Geometry, w: &[f32], bias: Option<&[f32]>, x: &[f32], y: &mut [f32]) {
+pub fn narrow(
+    pool: &mut Pool,
+    g: &Geometry,
+    w: &[f32],
+    bias: Option<&[f32]>,
+    x: &[f32],
+    y: &mut [f32],
+    scratch: &mut [f32],
+) {
     let taps = g.taps();
-    pool.rows(y, g.narrow.plane(), |start, y| {
-        for (i, y) in y.chunks_exact_mut(g.narrow.plane()).enumerate() {
-            let c = (start + i) % g.groups;
-            let x = &x[channel(g.wide, start + i)];
-            y.fill(bias.map_or(0.0, |bias| bias[c]));
-            narrow_plane(g, &w[c * taps..(c + 1) * taps], x, y);
+    let (both, each) = (padded(g), self::scratch(g));
+    share(pool, y, g.narrow.plane(), scratch, each, |at, y, scratch| {
+        let c = at % g.groups;
+        let (x, w) = (&x[channel(g.wide, at)], &w[c * taps..(c + 1) * taps]);
+        let begin = bias.map_or(0.0, |bias| bias[c]);
+        match both {
+            Some([p, _]) => {
+                p.fill(x, g.wide, scratch);
+                slide(&p, scratch, w, begin, g.narrow.width, false, y);
+            }
+            None => {
+                y.fill(begin);
+                narrow_plane(g, w, x, y);
+            }
         }
     });
 }
 
 /// The wide side from the narrow one.
-pub fn wide(pool: &mut Pool, g: &Geometry, w: &[f32], bias: Option<&[f32]>, y: &[f32], x: &mut [f32]) {
+pub fn wide(
+    pool: &mut Pool,
+    g: &Geometry,
+    w: &[f32],
+    bias: Option<&[f32]>,
+    y: &[f32],
+    x: &mut [f32],
+    scratch: &mut [f32],
+) {
     let taps = g.taps();
-    pool.rows(x, g.wide.plane(), |start, x| {
-        for (i, x) in x.chunks_exact_mut(g.wide.plane()).enumerate() {
-            let c = (start + i) % g.groups;
-            let y = &y[channel(g.narrow, start + i)];
-            x.fill(bias.map_or(0.0, |bias| bias[c]));
-            wide_plane(g, &w[c * taps..(c + 1) * taps], y, x);
+    let (both, each) = (padded(g), self::scratch(g));
+    share(pool, x, g.wide.plane(), scratch, each, |at, x, scratch| {
+        let c = at % g.groups;
+        let (y, w) = (&y[channel(g.narrow, at)], &w[c * taps..(c + 1) * taps]);
+        let begin = bias.map_or(0.0, |bias| bias[c]);
+        match both {
+            Some([_, p]) => {
+                p.fill(y, g.narrow, scratch);
+                slide(&p, scratch, w, begin, g.wide.width, true, x);
+            }
+            None => {
+                x.fill(begin);
+                wide_plane(g, w, y, x);
+            }
         }
     });
 }
 
 /// The weights' gradient from both sides.
-pub fn weight(pool: &mut Pool, g: &Geometry, x: &[f32], y: &[f32], dw: &mut [f32]) {
-    let taps = g.taps();
-    let cost = g.narrow.batch * g.narrow.plane();
-    pool.sums(cost, dw, taps, |start, dw| {
-        for (i, dw) in dw.chunks_exact_mut(taps).enumerate() {
-            let c = start + i;
-            dw.fill(0.0);
-            for n in 0..g.narrow.batch {
-                let (x, y) = (&x[channel(g.wide, n * g.groups + c)], &y[channel(g.narrow, n * g.groups + c)]);
-                weight_plane(g, x, y, dw);
+pub fn weight(pool: &mut Pool, g: &Geometry, x: &[f32], y: &[f32], dw: &mut [f32], scratch: &mut [f32]) {
+    let (both, each) = (padded(g), self::scratch(g));
+    share(pool, dw, g.taps(), scratch, each, |c, dw, scratch| {
+        dw.fill(0.0);
+        for n in 0..g.narrow.batch {
+            let (x, y) = (&x[channel(g.wide, n * g.groups + c)], &y[channel(g.narrow, n * g.groups + c)]);
+            match both {
+                Some([p, _]) => {
+                    p.fill(x, g.wide, scratch);
+                    slide_weight(&p, scratch, y, g.narrow.width, dw);
+                }
+                None => weight_plane(g, x, y, dw),
             }
+        }
+    });
+}
+
+/// Shares out rows of `out`, with scratch memory for each thread.
+fn share(
+    pool: &mut Pool,
+    out: &mut [f32],
+    row: usize,
+    scratch: &mut [f32],
+    each: usize,
+    task: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    let (threads, units) = (pool.threads(), out.len() / row);
+    let (out, scratch) = (Disjoint::new(out), Disjoint::new(scratch));
+    pool.run(&|index| {
+        // SAFETY: every thread has scratch and rows of its own.
+        let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
+        for at in part(units, threads, index) {
+            // SAFETY: as above.
+            task(at, unsafe { out.range(at * row..(at + 1) * row) }, scratch);
         }
     });
 }

@@ -12,7 +12,7 @@ mod window;
 use tiercel_workload::graph::{Conv, Op};
 
 use super::args::{Args, Call};
-use super::gemm::{Bias, DEPTH, Extent, Matrix, Rows, multiply};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
 use super::pool::{Disjoint, Pool};
 use super::simd::wide;
 use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows};
@@ -119,20 +119,23 @@ impl Geometry {
 
 /// A product whose depth is channels times taps, in blocks of whole channels.
 fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent {
-    let block = (DEPTH / taps.max(1)).max(1) * taps;
-    Extent { block, ..Extent::new(rows, columns, channels * taps) }
+    Extent::in_units(rows, columns, channels, taps)
 }
 
 /// Scratch numbers that a call needs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let (task, geometry) = geometry(call);
     if geometry.depthwise() {
-        return 0;
+        return depthwise::scratch(&geometry) * threads;
     }
-    let extent = geometry.extent(task);
+    if task != Task::Wide {
+        return geometry.extent(task).scratch() * threads;
+    }
     // Phases have fewer taps, whose blocks may be longer than those of all taps.
-    let block = extent.block.max(DEPTH);
-    Extent { block, ..extent }.scratch() * threads
+    let (wide, narrow) = geometry.group();
+    let columns = geometry.wide.batch * geometry.wide.plane();
+    let most = |taps| blocked(wide, columns, narrow, taps).scratch();
+    (1..=geometry.taps()).map(most).max().unwrap_or(0) * threads
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
@@ -165,8 +168,8 @@ fn across(
 ) {
     if g.depthwise() {
         match task {
-            Task::Narrow => depthwise::narrow(pool, g, w, bias, from, to),
-            _ => depthwise::wide(pool, g, w, bias, from, to),
+            Task::Narrow => depthwise::narrow(pool, g, w, bias, from, to, scratch),
+            _ => depthwise::wide(pool, g, w, bias, from, to, scratch),
         }
         return;
     }
@@ -245,7 +248,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
     let (wide_side, narrow_side) = if transposed { (dy, x) } else { (x, dy) };
     if g.depthwise() {
-        depthwise::weight(args.pool, &g, wide_side, narrow_side, dw);
+        depthwise::weight(args.pool, &g, wide_side, narrow_side, dw, scratch);
     } else {
         let (wide, narrow) = g.group();
         let taps = Taps::all(&g);

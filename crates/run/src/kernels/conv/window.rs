@@ -275,38 +275,59 @@ impl Planes<'_> {
 
 impl Take for Planes<'_> {
     fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
-        let dense = self.stride == [1, 1];
         for (image, pixel, count, lane) in images(self.grid[0] * self.grid[1], columns) {
-            for (r, row) in rows.clone().enumerate() {
-                let piece = &piece[r * stride + lane..][..count];
-                let origin = (image * self.image.channels + self.first + row) * self.image.plane();
-                let begin = first.then(|| self.start(row));
-                if dense {
-                    let at = origin + pixel;
-                    // SAFETY: no other thread has these rows and columns, which are these pixels.
-                    put(unsafe { self.numbers.range(at..at + count) }, piece, begin);
-                    continue;
-                }
-                let (mut i, mut j) = (pixel / self.grid[1], pixel % self.grid[1]);
-                for p in piece {
-                    let y = self.phase[0] + i * self.stride[0];
-                    let at = origin + y * self.image.width + self.phase[1] + j * self.stride[1];
-                    // SAFETY: as above.
-                    let out = &mut unsafe { self.numbers.range(at..at + 1) }[0];
-                    *out = begin.unwrap_or(*out) + p;
-                    (i, j) = if j + 1 == self.grid[1] { (i + 1, 0) } else { (i, j + 1) };
-                }
+            let origin = (image * self.image.channels + self.first) * self.image.plane();
+            if self.stride == [1, 1] {
+                put(self, rows.clone(), origin + pixel, &piece[lane..], stride, count, first);
+            } else {
+                scatter(self, rows.clone(), origin, pixel, &piece[lane..], stride, count, first);
             }
         }
     }
 }
 
 wide! {
-    /// Puts numbers on top of `begin`, or adds them to what is there.
-    fn put(out: &mut [f32], piece: &[f32], begin: Option<f32>) {
-        match begin {
-            Some(begin) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p + begin),
-            None => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p),
+    /// Puts or adds `count` columns of a piece to neighbouring pixels.
+    fn put(to: &Planes<'_>, rows: Range<usize>, at: usize, piece: &[f32], stride: usize, count: usize, first: bool) {
+        for (r, row) in rows.enumerate() {
+            let piece = &piece[r * stride..][..count];
+            let at = at + row * to.image.plane();
+            // SAFETY: no other thread has these rows and columns, which are these pixels.
+            let out = unsafe { to.numbers.range(at..at + count) };
+            if first {
+                let begin = to.start(row);
+                out.iter_mut().zip(piece).for_each(|(out, p)| *out = p + begin);
+            } else {
+                out.iter_mut().zip(piece).for_each(|(out, p)| *out += p);
+            }
+        }
+    }
+}
+
+/// Puts or adds `count` columns of a piece to pixels of the grid from `pixel` on.
+#[allow(clippy::too_many_arguments)]
+fn scatter(
+    to: &Planes<'_>,
+    rows: Range<usize>,
+    origin: usize,
+    pixel: usize,
+    piece: &[f32],
+    stride: usize,
+    count: usize,
+    first: bool,
+) {
+    for (r, row) in rows.enumerate() {
+        let piece = &piece[r * stride..][..count];
+        let begin = first.then(|| to.start(row));
+        let origin = origin + row * to.image.plane();
+        let (mut i, mut j) = (pixel / to.grid[1], pixel % to.grid[1]);
+        for p in piece {
+            let y = to.phase[0] + i * to.stride[0];
+            let at = origin + y * to.image.width + to.phase[1] + j * to.stride[1];
+            // SAFETY: no other thread has these rows and columns, which are these pixels.
+            let out = &mut unsafe { to.numbers.range(at..at + 1) }[0];
+            *out = begin.unwrap_or(*out) + p;
+            (i, j) = if j + 1 == to.grid[1] { (i + 1, 0) } else { (i, j + 1) };
         }
     }
 }

@@ -1,0 +1,207 @@
+//! `tiercel train` as people and programs use it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tiercel"));
+    command.arg("train").args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the program starts")
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = run(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one document")
+}
+
+/// What the program complains of, in one line.
+fn complaint(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text.trim_end().to_string()
+}
+
+/// A folder that is gone when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tiercel-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn entries(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).expect("it is there");
+        entries.map(|e| e.expect("readable").file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const SMALL: [&str; 7] = ["mlp", "--width", "32", "--batch", "32", "--slow", "dram"];
+
+#[test]
+fn the_document_has_the_names_that_programs_rely_on() {
+    let fast = json(&[&SMALL[..], &["--iterations", "20", "--system", "fast-only"]].concat());
+    let tight = json(&[&SMALL[..], &["--iterations", "20", "--fast", "20%"]].concat());
+    for document in [&fast, &tight] {
+        assert_eq!(document["net"], "mlp");
+        assert_eq!(document["on"], "host");
+        assert_eq!(document["measured"], true);
+        assert_eq!(document["iteration_ns"].as_array().map(Vec::len), Some(20));
+        assert_eq!(document["loss"].as_array().map(Vec::len), Some(20));
+        for number in ["stall_ns", "fetched_bytes", "evicted_bytes", "peak_fast_bytes", "fast_bytes", "batch"]
+        {
+            assert!(document[number].is_u64(), "{number}");
+        }
+        assert!(document["accuracy"].as_f64().is_some_and(|a| (0.0..=1.0).contains(&a)));
+    }
+    assert_eq!(fast["system"], "fast-only");
+    assert_eq!(fast["evicted_bytes"], 0);
+    assert_eq!(tight["system"], "cachedarrays-lm");
+    assert!(tight["evicted_bytes"].as_u64() > Some(0));
+    assert!(tight["peak_fast_bytes"].as_u64() <= tight["fast_bytes"].as_u64());
+    for same in ["loss", "output_hash", "accuracy", "test_loss"] {
+        assert_eq!(fast[same], tight[same], "{same}");
+    }
+    let seeded = json(&[&SMALL[..], &["--iterations", "20", "--seed", "1"]].concat());
+    assert_ne!(seeded["output_hash"], fast["output_hash"]);
+    let threads = json(&[&SMALL[..], &["--iterations", "20", "--threads", "1"]].concat());
+    assert_eq!(threads["output_hash"], fast["output_hash"]);
+}
+
+#[test]
+fn the_table_says_what_is_emulated() {
+    let output = run(&["mlp", "--width", "16", "--batch", "16", "--iterations", "2"]);
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty(), "no progress where nobody looks");
+    let table = String::from_utf8(output.stdout).expect("text");
+    for part in
+        ["mlp, batch 16, f32: 2 iterations on digits", "emulated", "stall", "accuracy", "samples a second"]
+    {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn complaints_say_what_would_do() {
+    assert_eq!(complaint(&["resnet51"]), "tiercel: no network `resnet51`; did you mean `resnet50`?");
+    assert_eq!(
+        complaint(&["mlp", "--system", "cachedarays-lm"]),
+        "tiercel: no system `cachedarays-lm`; did you mean `cachedarrays-lm`?"
+    );
+    assert!(complaint(&["mlp", "--system", "xyzzy"]).contains("there are fast-only, slow-only"));
+    let folder = Folder::new("complaints");
+    let slow = format!("file:{}", folder.0.display());
+    let small = complaint(&["mlp", "--fast", "100KiB", "--slow", &slow]);
+    assert!(small.contains("100 KiB of fast memory is too little") && small.contains("would do"), "{small}");
+    let least = small.split("--fast ").nth(2).and_then(|rest| rest.split(' ').next()).expect("an amount");
+    let enough = json(&["mlp", "--fast", least, "--slow", &slow, "--iterations", "2"]);
+    assert_eq!(enough["loss"].as_array().map(Vec::len), Some(2), "what would do does");
+    assert!(folder.entries().is_empty(), "nothing is left on the disk");
+
+    assert_eq!(
+        complaint(&["mlp", "--fast", "lots"]),
+        "tiercel: --fast: `lots` is not a size such as 64 KiB, 8GiB or 1.5 GB"
+    );
+    assert_eq!(complaint(&["mlp", "--fast", "0%"]), "tiercel: --fast: `0%` is no share of the peak");
+    assert!(complaint(&["mlp", "--slow", "tape"]).contains("`tape` is not a backing"));
+    assert!(complaint(&["mlp", "--schedule", "linear"]).contains("`linear` is no schedule"));
+    assert!(complaint(&["mlp", "--data", "/no/such"]).contains("cannot read `/no/such`"));
+    assert!(complaint(&["gpt2", "--data", "digits", "--depth", "1"]).contains("images of 8x8 do not fit"));
+    assert!(complaint(&["cnn", "--image", "4"]).contains("images of 8x8 do not fit"));
+    let empty = complaint(&["cnn", "--data", &folder.0.display().to_string()]);
+    assert!(empty.contains("no file of images: none of train-images-idx3-ubyte"), "{empty}");
+    let nowhere = complaint(&[&SMALL[..], &["--checkpoint", "/no/such/file"]].concat());
+    assert!(nowhere.contains("there is no folder `/no/such`"), "{nowhere}");
+    let broken = complaint(&[&SMALL[..], &["--lr", "1e30"]].concat());
+    assert!(broken.contains("it is the first tensor that has such a number"), "{broken}");
+    let both = run(&["mlp", "--iterations", "1", "--epochs", "1"]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+/// Waits until a file is there and has been replaced since.
+fn wait_for(path: &Path, since: Option<SystemTime>) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(60) {
+        let written = path.metadata().and_then(|m| m.modified()).ok();
+        if written.is_some() && written != since {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("no checkpoint was written");
+}
+
+#[test]
+fn a_run_that_is_killed_goes_on_from_its_last_checkpoint() {
+    let folder = Folder::new("killed");
+    let file = folder.file("run.safetensors");
+    let arguments = [&SMALL[..], &["--iterations", "1500", "--checkpoint", &file, "--resume"]].concat();
+    let whole = json(&[&SMALL[..], &["--iterations", "1500"]].concat());
+    let mut killed = 0;
+    let mut since = None;
+    for round in 0..4u64 {
+        let running = [&arguments[..], &["--every", "1", "--json"]].concat();
+        let mut child =
+            command(&running).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        wait_for(Path::new(&file), since);
+        // Anywhere in an iteration, or in the middle of a checkpoint.
+        std::thread::sleep(Duration::from_micros(700 * round));
+        child.kill().expect("it can be killed");
+        killed += u32::from(!child.wait().expect("it has ended").success());
+        since = Path::new(&file).metadata().and_then(|m| m.modified()).ok();
+    }
+    assert!(killed >= 3, "the runs were long enough to be killed");
+    let last = json(&arguments);
+    let from = last["resumed_from"].as_u64().expect("it went on");
+    assert!((1..1500).contains(&from), "{from}");
+    assert_eq!(last["output_hash"], whole["output_hash"]);
+    let losses = |document: &Value| document["loss"].as_array().expect("a list").clone();
+    assert_eq!(losses(&last), losses(&whole)[from as usize..]);
+    assert_eq!(folder.entries(), ["run.safetensors"], "nothing else is left behind");
+}
+
+#[test]
+fn an_interrupt_ends_after_the_iteration_and_keeps_the_checkpoint() {
+    let folder = Folder::new("interrupted");
+    let file = folder.file("run.safetensors");
+    let arguments =
+        [&SMALL[..], &["--iterations", "100000000", "--checkpoint", &file, "--every", "1", "--json"]]
+            .concat();
+    let child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for(Path::new(&file), None);
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    assert!(sent.success());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(document["interrupted"], true);
+    let done = document["loss"].as_array().map(Vec::len).expect("a list") as u64;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(&format!("interrupted after {done} of 100000000 iterations")), "{said}");
+    assert_eq!(folder.entries(), ["run.safetensors"]);
+    let target = (done + 1).to_string();
+    let on = json(&[&SMALL[..], &["--iterations", &target, "--checkpoint", &file, "--resume"]].concat());
+    assert_eq!(on["resumed_from"], done);
+}
