@@ -115,6 +115,7 @@ impl Bench {
             places: &[],
             slots: &slots,
             traffic: &[],
+            cached: false,
         };
         self.library.run(&work, &mut views).unwrap_or_else(|e| panic!("{e}"));
     }

@@ -33,17 +33,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), St
     match kind {
         // A comparison and not `max`, so that a NaN stays one.
         Activation::Relu => map(pool, y, x, |x| if x < 0.0 { 0.0 } else { x }),
-        Activation::Relu6 => {
-            map(pool, y, x, |x| {
-                if x < 0.0 {
-                    0.0
-                } else if x > 6.0 {
-                    6.0
-                } else {
-                    x
-                }
-            });
-        }
+        Activation::Relu6 => map(pool, y, x, |x| x.clamp(0.0, 6.0)),
         Activation::LeakyRelu { slope } => map(pool, y, x, |x| if x < 0.0 { slope * x } else { x }),
         Activation::Sigmoid => map(pool, y, x, sigmoid),
         Activation::Tanh => map(pool, y, x, tanh),
