@@ -85,12 +85,6 @@ pub fn gelu(x: f32) -> f32 {
     x * phi(x)
 }
 
-/// The derivative of x · Φ(x).
-#[inline(always)]
-pub fn gelu_slope(x: f32) -> f32 {
-    phi(x) + x * density(x)
-}
-
 /// x · Φ(x) by the approximation with tanh; (1 + tanh u) / 2 is the sigmoid of 2 u.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
