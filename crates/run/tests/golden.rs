@@ -369,13 +369,8 @@ fn compare(nets: &HashMap<&str, Numbers>, text: &str, source: &str) -> usize {
 
 #[test]
 fn small_networks_are_as_pytorch_has_them() {
-<<<<<<< HEAD
-    type Network = fn(usize) -> Numbers;
-    let builders: [(&str, Network); 6] = [
-=======
     type Build = fn(usize) -> Numbers;
     let builders: [(&str, Build); 6] = [
->>>>>>> kernels
         ("cnn", cnn),
         ("depthwise", depthwise),
         ("lstm", lstm),

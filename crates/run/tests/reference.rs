@@ -466,13 +466,8 @@ fn updates() {
         let (mut m, mut s) = (vec![0.0; weights.len()], vec![0.0; weights.len()]);
         for step in 1..=3 {
             let mut g = vec![0.0; weights.len()];
-<<<<<<< HEAD
-            for (r, number) in numbers.iter().enumerate().take(4) {
-                let row = if rows { *number as usize } else { r };
-=======
             for r in 0..4 {
                 let row = if rows { numbers.get(r).map_or(0, |n| *n as usize) } else { r };
->>>>>>> kernels
                 for k in 0..3 {
                     let y = weights[row * 3 + k];
                     g[row * 3 + k] += (1.0 / (1.0 + (-y).exp()) - 0.5) / 12.0;

@@ -4,11 +4,7 @@ use tiercel_workload::graph::Activation;
 
 use super::args::Args;
 use super::elementwise::{map, map_part, zip, zip_part};
-<<<<<<< HEAD
-use super::math::{exp, gelu, gelu_slope, gelu_tanh, gelu_tanh_slope, phi, sigmoid, tanh};
-=======
-use super::math::{density, gelu, gelu_tanh, gelu_tanh_slope, phi, sigmoid, tanh};
->>>>>>> kernels
+use super::math::{density, exp, gelu, gelu_tanh, gelu_tanh_slope, phi, sigmoid, tanh};
 use super::pool::Pool;
 
 /// dx = dy · slope(x), a piece at a time: the slopes first, then what is to be added to them, then the products. Of two
@@ -75,18 +71,13 @@ pub(super) fn backward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), S
         }
         Activation::Sigmoid => zip(pool, dx, y, dy, |y, dy| dy * y * (1.0 - y)),
         Activation::Tanh => zip(pool, dx, y, dy, |y, dy| dy * (1.0 - y * y)),
-<<<<<<< HEAD
-        Activation::Gelu => steep(pool, dx, y, dy, gelu_slope),
-        Activation::GeluTanh => steep(pool, dx, y, dy, gelu_tanh_slope),
-        Activation::Power { exponent } => {
-            steep(pool, dx, y, dy, |x| exponent * x.powf(exponent - 1.0));
-        }
-        Activation::Erf => steep(pool, dx, y, dy, |x| std::f32::consts::FRAC_2_SQRT_PI * exp(-x * x)),
-        Activation::Exp => zip(pool, dx, y, dy, |y, dy| dy * y),
-=======
         Activation::Gelu => steep(pool, dx, y, dy, phi, Some(add_density)),
         Activation::GeluTanh => steep(pool, dx, y, dy, gelu_tanh_slope, None::<fn(f32, f32) -> f32>),
->>>>>>> kernels
+        Activation::Power { exponent } => {
+            zip(pool, dx, y, dy, |x, dy| dy * exponent * x.powf(exponent - 1.0));
+        }
+        Activation::Erf => zip(pool, dx, y, dy, |x, dy| dy * std::f32::consts::FRAC_2_SQRT_PI * exp(-x * x)),
+        Activation::Exp => zip(pool, dx, y, dy, |y, dy| dy * y),
     }
     Ok(())
 }
