@@ -59,6 +59,7 @@ fn a_name_that_is_nearly_right_is_recognised() {
     assert!(!machines::named("quantum-foam").unwrap_err().to_string().contains("nearest"));
 }
 
+/// Its rates were set to these two times: this keeps them there.
 #[test]
 fn the_h200_takes_the_time_that_was_measured() {
     let machine = machines::named("h200").unwrap();

@@ -1,4 +1,5 @@
-//! Whole networks on the modelled machine of AutoTM, against what the paper shows.
+//! Whole networks on the modelled machine of AutoTM stay within what the paper shows. The model was chosen to do so
+//! (`crates/profile/src/fit.rs`): this keeps it there, and proves nothing.
 
 use tiercel_core::{Machine, TierId};
 use tiercel_profile::{Model, machines};
