@@ -369,7 +369,8 @@ fn compare(nets: &HashMap<&str, Numbers>, text: &str, source: &str) -> usize {
 
 #[test]
 fn small_networks_are_as_pytorch_has_them() {
-    let builders: [(&str, fn(usize) -> Numbers); 6] = [
+    type Build = fn(usize) -> Numbers;
+    let builders: [(&str, Build); 6] = [
         ("cnn", cnn),
         ("depthwise", depthwise),
         ("lstm", lstm),

@@ -76,7 +76,7 @@ impl Extent {
             // A thread packs its rows of A once, and its columns of B once for every block of rows.
             self.rows.div_ceil(down) + self.columns.div_ceil(across) * self.rows.div_ceil(down).div_ceil(ROWS)
         };
-        let downs = (1..=threads).filter(|down| threads % down == 0);
+        let downs = (1..=threads).filter(|down| threads.is_multiple_of(*down));
         let down = downs.min_by_key(|down| cost(*down)).unwrap_or(1);
         (down, threads / down)
     }

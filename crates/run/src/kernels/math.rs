@@ -38,7 +38,7 @@ pub fn tanh(x: f32) -> f32 {
     // Near zero a polynomial, where the quotient would lose digits.
     let s = x * x;
     let p = -5.704_988_7e-3;
-    let p = p * s + 2.063_908_9e-2;
+    let p = p * s + 2.063_909e-2;
     let p = p * s - 5.373_971_6e-2;
     let p = p * s + 1.333_144_2e-1;
     let p = p * s - 3.333_328e-1;
@@ -58,13 +58,13 @@ pub fn phi(x: f32) -> f32 {
     let p = 0.170_872_77;
     let p = p * t - 0.822_152_23;
     let p = p * t + 1.488_515_9;
-    let p = p * t - 1.135_203_98;
+    let p = p * t - 1.135_204;
     let p = p * t + 0.278_868_07;
     let p = p * t - 0.186_288_06;
     let p = p * t + 0.096_784_18;
     let p = p * t + 0.374_091_96;
-    let p = p * t + 1.000_023_68;
-    let p = p * t - 1.265_512_23;
+    let p = p * t + 1.000_023_7;
+    let p = p * t - 1.265_512_2;
     let half = 0.5 * t * exp(p - z * z);
     if x < 0.0 { half } else { 1.0 - half }
 }
@@ -83,12 +83,6 @@ const CUBE: f32 = 0.044_715;
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
     x * phi(x)
-}
-
-/// The derivative of x · Φ(x).
-#[inline(always)]
-pub fn gelu_slope(x: f32) -> f32 {
-    phi(x) + x * density(x)
 }
 
 /// x · Φ(x) by the approximation with tanh; (1 + tanh u) / 2 is the sigmoid of 2 u.

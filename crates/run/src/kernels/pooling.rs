@@ -174,31 +174,6 @@ fn add_to_largest(
 }
 
 wide! {
-    /// The gradient of one plane of a maximum over squares of two that do not overlap: every element is written once.
-    fn max_backward_of_two(width: usize, x: &[f32], dy: &[f32], across: usize, dx: &mut [f32]) {
-        let rows = x.chunks_exact(2 * width).zip(dx.chunks_exact_mut(2 * width)).zip(dy.chunks_exact(across));
-        for ((x, dx), dy) in rows {
-            let (x0, x1) = x.split_at(width);
-            let (dx0, dx1) = dx.split_at_mut(width);
-            let pairs = x0.chunks_exact(2).zip(x1.chunks_exact(2));
-            let slopes = dx0.chunks_exact_mut(2).zip(dx1.chunks_exact_mut(2));
-            for (((x0, x1), (dx0, dx1)), dy) in pairs.zip(slopes).zip(dy) {
-                let (a, b, c, d) = (x0[0], x0[1], x1[0], x1[1]);
-                let second = b > a;
-                let ab = if second { b } else { a };
-                let fourth = d > c;
-                let cd = if fourth { d } else { c };
-                let lower = cd > ab;
-                dx0[0] = if !lower && !second { *dy } else { 0.0 };
-                dx0[1] = if !lower && second { *dy } else { 0.0 };
-                dx1[0] = if lower && !fourth { *dy } else { 0.0 };
-                dx1[1] = if lower && fourth { *dy } else { 0.0 };
-            }
-        }
-    }
-}
-
-wide! {
     /// The gradient of one plane of a maximum.
     fn max_backward(s: &Shape, x: &[f32], dy: &[f32], dx: &mut [f32]) {
         let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
@@ -264,21 +239,11 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     };
     let dx = args.write(0)?;
     let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
-    let of_two = form.kind == PoolKind::Max
-        && form.window == [2; 2]
-        && form.stride == [2; 2]
-        && s.from == s.to.map(|n| 2 * n)
-        && form.padding == [0; 4];
     args.pool.rows(dx, from, |start, dx| {
         for (p, dx) in dx.chunks_exact_mut(from).enumerate() {
-            if !of_two {
-                dx.fill(0.0);
-            }
+            dx.fill(0.0);
             let dy = &dy[(start + p) * to..][..to];
             match form.kind {
-                PoolKind::Max if of_two => {
-                    max_backward_of_two(s.from[1], &x[(start + p) * from..][..from], dy, s.to[1], dx);
-                }
                 PoolKind::Max => max_backward(&s, &x[(start + p) * from..][..from], dy, dx),
                 PoolKind::Average { count_padding } => {
                     mean_backward(&s, dy, dx, count_padding);

@@ -169,24 +169,43 @@ wide! {
 wide! {
     /// Adds one sample's share of one channel's gradient.
     fn slide_weight(p: &Padded, x: &[f32], y: &[f32], width: usize, dw: &mut [f32]) {
+        // Three taps at a time, whose sums stay in registers.
         for a in 0..p.window[0] {
-            for (b, dw) in dw[a * p.window[1]..(a + 1) * p.window[1]].iter_mut().enumerate() {
-                let mut sums = [0f32; WIDE];
-                for (i, y) in y.chunks_exact(width).enumerate() {
-                    for (block, y) in y.chunks(WIDE).enumerate() {
-                        let from = (i + a * p.dilation[0]) * p.columns + block * WIDE + b * p.dilation[1];
-                        let x: &[f32; WIDE] = x[from..from + WIDE].try_into().expect("so many");
-                        if let Ok(y) = <&[f32; WIDE]>::try_from(y) {
-                            sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
-                        } else {
-                            sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
-                        }
-                    }
+            let dw = &mut dw[a * p.window[1]..(a + 1) * p.window[1]];
+            for (third, dw) in dw.chunks_mut(3).enumerate() {
+                let first = a * p.dilation[0] * p.columns + third * 3 * p.dilation[1];
+                match dw.len() {
+                    3 => slide_taps::<3>(p, &x[first..], y, width, dw),
+                    2 => slide_taps::<2>(p, &x[first..], y, width, dw),
+                    _ => slide_taps::<1>(p, &x[first..], y, width, dw),
                 }
-                *dw += sums.iter().sum::<f32>();
             }
         }
     }
+}
+
+/// Adds what `N` neighbouring taps of a row contribute; `x` begins at the first one's first pixel.
+#[inline(always)]
+fn slide_taps<const N: usize>(p: &Padded, x: &[f32], y: &[f32], width: usize, dw: &mut [f32]) {
+    let mut sums = [[0f32; WIDE]; N];
+    for (i, y) in y.chunks_exact(width).enumerate() {
+        for (block, y) in y.chunks(WIDE).enumerate() {
+            let mut whole = [0f32; WIDE];
+            let y = match <&[f32; WIDE]>::try_from(y) {
+                Ok(y) => y,
+                Err(_) => {
+                    whole[..y.len()].copy_from_slice(y);
+                    &whole
+                }
+            };
+            for (b, sums) in sums.iter_mut().enumerate() {
+                let from = i * p.columns + block * WIDE + b * p.dilation[1];
+                let x: &[f32; WIDE] = x[from..from + WIDE].try_into().expect("so many");
+                sums.iter_mut().zip(y.iter().zip(x)).for_each(|(sum, (y, x))| *sum += y * x);
+            }
+        }
+    }
+    dw.iter_mut().zip(&sums).for_each(|(dw, sums)| *dw += sums.iter().sum::<f32>());
 }
 
 /// The padded planes of both directions, where the stride is 1 and no padding is larger than the window.
