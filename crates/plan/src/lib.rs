@@ -1,6 +1,7 @@
 //! Plans: where every tensor lives at every step, decided ahead of time, with a proof of how good that is.
 
 mod dual;
+pub mod layout;
 #[cfg(test)]
 mod oracle;
 mod paths;
