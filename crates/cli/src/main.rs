@@ -1,10 +1,13 @@
 //! The command line of Tiercel: one file a verb, and nothing but presentation in them.
 //!
 //! Exit status: 0 for success, 1 for a request that cannot be met (no such network, a bad file), 2 for a command line
-//! that cannot be read. Results go to standard output, everything else to standard error.
+//! that cannot be read (and a bad file, for `layout`, whose 1 says that nothing fits). Results go to standard output,
+//! everything else to standard error.
 
 mod describe;
 mod figures;
+mod files;
+mod layout;
 mod outcome;
 mod train;
 
@@ -24,21 +27,46 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Describe(describe::Arguments),
+    Layout(layout::Arguments),
     Train(Box<train::Arguments>),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
-        Verb::Describe(arguments) => describe::run(&arguments),
-        Verb::Train(arguments) => train::run(&arguments),
+        Verb::Describe(arguments) => describe::run(&arguments).map_err(Failure::from),
+        Verb::Layout(arguments) => layout::run(&arguments),
+        Verb::Train(arguments) => train::run(&arguments).map_err(Failure::from),
     };
-    match result.and_then(|text| show(&text)) {
+    match result.and_then(|text| show(&text).map_err(Failure::from)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            let _ = writeln!(io::stderr(), "tiercel: {message}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            let shown = failure.out.map_or(Ok(()), |text| show(&text));
+            let _ = writeln!(io::stderr(), "tiercel: {}", failure.message);
+            shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(failure.status))
         }
+    }
+}
+
+/// Why a verb did not do what was asked.
+struct Failure {
+    message: String,
+    /// The exit status.
+    status: u8,
+    /// What there is to say on standard output all the same.
+    out: Option<String>,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure { message, status: 1, out: None }
+    }
+}
+
+impl Failure {
+    /// The command line or a file that it names cannot be used.
+    fn usage(message: String) -> Failure {
+        Failure { message, status: 2, out: None }
     }
 }
 

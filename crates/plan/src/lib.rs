@@ -2,6 +2,7 @@
 
 mod dual;
 mod lanes;
+pub mod layout;
 #[cfg(test)]
 mod oracle;
 mod overlap;
