@@ -55,7 +55,11 @@ pub struct Arguments {
 /// The text to print, or why there is no packing.
 pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let started = Instant::now();
-    let wrong = |what: String| Failure { message: format!("{}: {what}", arguments.file.display()), status: 2, out: None };
+    let wrong = |what: String| Failure {
+        message: format!("{}: {what}", arguments.file.display()),
+        status: 2,
+        out: None,
+    };
     if let Some(out) = &arguments.out {
         files::check(out).map_err(Failure::usage)?;
     }
@@ -65,11 +69,16 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let time = Duration::from_nanos(arguments.time.0).saturating_sub(started.elapsed());
     let effort = Effort { gap: 0.0, time, seed: arguments.seed };
     let mut bar = Bar::new(started, arguments.time);
-    let packing = pack_watched(&table.buffers, arguments.capacity, &effort, &mut |progress| bar.show(progress));
+    let packing =
+        pack_watched(&table.buffers, arguments.capacity, &effort, &mut |progress| bar.show(progress));
     bar.clear();
     let result = |packing: &Packing| {
         let solved = started.elapsed();
-        if arguments.json { format!("{:#}\n", document(arguments, &table, packing, solved)) } else { page(arguments, &table, packing, solved) }
+        if arguments.json {
+            format!("{:#}\n", document(arguments, &table, packing, solved))
+        } else {
+            page(arguments, &table, packing, solved)
+        }
     };
     match packing {
         Ok(packing) => {
@@ -88,7 +97,8 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
 
 /// What does not fit, and which buffers are to blame.
 fn complaint(table: &Table, shortfall: &Shortfall) -> String {
-    let mut text = format!("{shortfall}; largest of {} alive at moment {}:", shortfall.alive.len(), shortfall.moment);
+    let mut text =
+        format!("{shortfall}; largest of {} alive at moment {}:", shortfall.alive.len(), shortfall.moment);
     for (n, at) in shortfall.alive.iter().take(5).enumerate() {
         let comma = if n == 0 { "" } else { "," };
         // Writing to a string never fails.
@@ -163,7 +173,13 @@ impl Bar {
         if let Some(bar) = &self.bar {
             bar.set_position((passed.as_nanos() as u64).min(self.limit.0));
             let Progress { peak, proven, .. } = progress;
-            bar.set_message(format!("peak {} bytes, at least {}, {:.0} s of {}", peak.0, proven.0, passed.as_secs_f64(), self.limit));
+            bar.set_message(format!(
+                "peak {} bytes, at least {}, {:.0} s of {}",
+                peak.0,
+                proven.0,
+                passed.as_secs_f64(),
+                self.limit
+            ));
         }
     }
 

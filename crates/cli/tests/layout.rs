@@ -28,8 +28,9 @@ impl Folder {
 
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).expect("a folder");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -132,7 +133,13 @@ fn what_cannot_be_read_ends_with_status_two() {
         assert_eq!(output.status.code(), Some(2), "{words}");
         assert!(output.stdout.is_empty());
     }
-    for words in ["small.csv --capacity much", "small.csv --capacity -1", "small.csv --time 3", "", "small.csv --seed x"] {
+    for words in [
+        "small.csv --capacity much",
+        "small.csv --capacity -1",
+        "small.csv --time 3",
+        "",
+        "small.csv --seed x",
+    ] {
         let output = folder.layout(words);
         assert_eq!(output.status.code(), Some(2), "{words}");
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{words}");

@@ -3,6 +3,7 @@
 mod dual;
 mod lanes;
 pub mod layout;
+pub mod offsets;
 #[cfg(test)]
 mod oracle;
 mod overlap;
@@ -10,9 +11,11 @@ mod paths;
 pub mod plan;
 mod primal;
 pub mod problem;
+mod sequence;
 pub mod solve;
 pub mod verify;
 
+pub use offsets::arranged;
 pub use plan::{Action, Birth, Move, Plan};
 pub use problem::{Formulation, PlanError, Problem};
 pub use solve::{Effort, Solution, solve};

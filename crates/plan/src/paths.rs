@@ -317,9 +317,14 @@ pub(crate) fn stretches(
     }
     hold(path.rests[path.uses.len()], rest(item, path.uses.len(), steps));
     // A copy in flight is on both tiers.
-    for (state, flights) in path.uses.iter().zip(&path.flights) {
-        for flight in flights.iter().filter(|flight| flight.start < flight.done) {
-            each(states.tier(*state), flight.start as usize, flight.done as usize);
+    for (i, (state, [arrival, departure])) in path.uses.iter().zip(&path.flights).enumerate() {
+        if arrival.start < arrival.done {
+            each(states.tier(*state), arrival.start as usize, arrival.done as usize);
+        }
+        // It may have to wait for its link, but not elsewhere.
+        let used = item.visits[i].step as usize;
+        if used + 1 < departure.done as usize {
+            each(states.tier(*state), used + 1, departure.done as usize);
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Primal {
     /// For each kernel, its placement; tensors not placed yet count as being where the kernel would like them best.
     placements: Vec<usize>,
     /// For each tier with a limit, the bytes left at each step.
-    left: Vec<Option<Vec<f64>>>,
+    pub(crate) left: Vec<Option<Vec<f64>>>,
     /// What each tensor's moves cost, and the same with what tables do not list.
     moves: Vec<f64>,
     moving: Vec<f64>,
@@ -162,6 +162,12 @@ impl Primal {
         let scale = problem.tiers.pow(operand as u32);
         let here = problem.digit(self.placements[step], operand);
         self.placements[step] = self.placements[step] - here * scale + tier * scale;
+    }
+
+    /// What each kernel takes.
+    pub(crate) fn times(&self, problem: &Problem) -> Vec<f64> {
+        let calls = problem.calls.iter().zip(&self.placements);
+        calls.map(|(call, placement)| call.times[*placement]).collect()
     }
 
     /// Counts what the plan costs.

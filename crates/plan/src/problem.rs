@@ -113,6 +113,9 @@ pub enum PlanError {
         /// What the tiers hold.
         there: Bytes,
     },
+    /// The search found no plan at all.
+    #[error("no plan was found in the time given")]
+    NoPlan,
     /// The trace itself is wrong.
     #[error("{0}")]
     Trace(String),

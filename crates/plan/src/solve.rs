@@ -6,6 +6,7 @@ use crate::dual::Dual;
 use crate::paths::{Path, States};
 use crate::primal::{Primal, construct, improve};
 use crate::problem::Problem;
+use crate::sequence::sequence;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     dual.bound = dual.bound.max(floor);
     let mut best: Option<Primal> = construct(problem, &states, &dual);
     let over = || started.elapsed() >= effort.time;
-    let mut round = 0;
+    let (mut round, mut costs) = (0, Vec::new());
     loop {
         let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
         let near = |bound: f64, cost: f64| (cost - bound) / cost <= effort.gap;
@@ -76,7 +77,14 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         }
         round += 1;
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
-        if met || over() || round > 10_000 {
+        let cost = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
+        // Without a bound that could ever meet it, a plan that hardly improves any more is taken.
+        costs.push(cost);
+        let settled = problem.lanes.is_some() && round > 3 && costs[round - 4] - cost < 5e-4 * cost;
+        if met || over() || settled || round > 10_000 {
+            if let Some(plan) = &mut best {
+                sequence(problem, &states, plan);
+            }
             return best.map(|plan| Solution {
                 paths: plan.paths.into_iter().flatten().collect(),
                 cost: plan.cost,

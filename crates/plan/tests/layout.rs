@@ -51,7 +51,11 @@ fn checked(buffers: &[Buffer], packing: Packing) -> Packing {
     let highest = buffers.iter().zip(&packing.offsets).map(|(b, at)| at.0 + b.size.0).max().unwrap_or(0);
     assert_eq!(packing.peak.0, highest);
     let live = live(buffers);
-    assert!(packing.lower_bound.0 >= live && packing.lower_bound <= packing.proven && packing.proven <= packing.peak);
+    assert!(
+        packing.lower_bound.0 >= live
+            && packing.lower_bound <= packing.proven
+            && packing.proven <= packing.peak
+    );
     if buffers.iter().all(|b| b.alignment.0 == 1) {
         assert_eq!(packing.lower_bound.0, live);
     }
@@ -86,7 +90,8 @@ fn lowest_peak(buffers: &[Buffer]) -> u64 {
         }
         for at in (0..buffers.len()).filter(|at| placed.iter().all(|(p, _)| p != at)).collect::<Vec<_>>() {
             let b = &buffers[at];
-            let under = placed.iter().filter(|(p, _)| b.lower < buffers[*p].upper && buffers[*p].lower < b.upper);
+            let under =
+                placed.iter().filter(|(p, _)| b.lower < buffers[*p].upper && buffers[*p].lower < b.upper);
             let floor = under.map(|(_, end)| *end).max().unwrap_or(0);
             let end = floor.next_multiple_of(b.alignment.0) + b.size.0;
             placed.push((at, end));
@@ -142,7 +147,8 @@ fn verification_agrees_with_all_pairs() {
         let mut rng = Rng::with_seed(seed);
         let buffers = few(&mut rng, 5);
         let room = rng.u64(1..40);
-        let offsets: Vec<Bytes> = buffers.iter().map(|b| Bytes(rng.u64(0..room) / 4 * b.size.0.min(8))).collect();
+        let offsets: Vec<Bytes> =
+            buffers.iter().map(|b| Bytes(rng.u64(0..room) / 4 * b.size.0.min(8))).collect();
         let capacity = Bytes(rng.u64(0..8000));
         assert_eq!(verify(&buffers, &offsets, Some(capacity)).is_ok(), sound(&buffers, &offsets, capacity));
     });
@@ -193,7 +199,8 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn shortfalls_say_how_far_it_came() {
     let buffers = buffers(&[(0, 2, 4), (1, 3, 4), (2, 4, 2)]);
-    let error = |capacity| pack(&buffers, Some(Bytes(capacity)), &patient(0)).expect_err("too little").to_string();
+    let error =
+        |capacity| pack(&buffers, Some(Bytes(capacity)), &patient(0)).expect_err("too little").to_string();
     assert_eq!(
         error(7),
         "the buffers do not fit into 7 bytes: the best packing found takes 8 bytes, and 8 are alive at once"

@@ -31,7 +31,10 @@ fn what_is_wrong_is_said_with_its_line() {
     let cases: [(&[u8], &str); 20] = [
         (b"", "line 1: the file is empty; a header with id, lower, upper and size was expected"),
         (b"\n \n", "line 1: the file is empty; a header with id, lower, upper and size was expected"),
-        (b"id,lower,upper\n", "line 1, column `size`: the header has no such column; it has: id, lower, upper"),
+        (
+            b"id,lower,upper\n",
+            "line 1, column `size`: the header has no such column; it has: id, lower, upper",
+        ),
         (b"0,1,2,3\n", "line 1, column `id`: the header has no such column; it has: 0, 1, 2, 3"),
         (b"id,lower,upper,size,Size\n", "line 1, column `size`: this column appears twice"),
         (b"id,lower,upper,size,offset,offset\n", "line 1, column `offset`: this column appears twice"),
@@ -42,11 +45,23 @@ fn what_is_wrong_is_said_with_its_line() {
         (b"id,lower,upper,size\n0,1,2,1e3\n", "line 2, column `size`: `1e3` is no whole number"),
         (b"id,lower,upper,size\n0,-1,2,3\n", "line 2, column `lower`: -1 is negative"),
         (b"id,lower,upper,size\n0,,2,3\n", "line 2, column `lower`: a number is missing"),
-        (b"id,lower,upper,size\n0,1,99999999999999999999,3\n", "line 2, column `upper`: 99999999999999999999 is more than 64 bits count"),
-        (b"id,lower,upper,size\n0,2,2,3\n", "line 2, column `upper`: 2 must be greater than lower, which is 2"),
-        (b"id,lower,upper,size\n0,3,2,3\n", "line 2, column `upper`: 2 must be greater than lower, which is 3"),
+        (
+            b"id,lower,upper,size\n0,1,99999999999999999999,3\n",
+            "line 2, column `upper`: 99999999999999999999 is more than 64 bits count",
+        ),
+        (
+            b"id,lower,upper,size\n0,2,2,3\n",
+            "line 2, column `upper`: 2 must be greater than lower, which is 2",
+        ),
+        (
+            b"id,lower,upper,size\n0,3,2,3\n",
+            "line 2, column `upper`: 2 must be greater than lower, which is 3",
+        ),
         (b"id,lower,upper,size\n0,1,2,0\n", "line 2, column `size`: a buffer needs at least one byte"),
-        (b"id,lower,upper,size,alignment\n0,1,2,3,0\n", "line 2, column `alignment`: an alignment is 1 at least"),
+        (
+            b"id,lower,upper,size,alignment\n0,1,2,3,0\n",
+            "line 2, column `alignment`: an alignment is 1 at least",
+        ),
         (b"id,lower,upper,size\n0,1,2,3\n\"1,1,2,3\n", "line 3: a quotation mark is never closed"),
         (b"id,lower,upper,size\n0,1,2,3\n\xff,1,2,3\n", "line 3: this is no UTF-8 text"),
     ];
@@ -59,7 +74,10 @@ fn what_is_wrong_is_said_with_its_line() {
 /// Nothing that anybody puts into a file makes the reader panic, and what it reads it writes so that it reads the same.
 #[test]
 fn any_text_is_read_or_refused() {
-    let parts = ["id", "lower", "upper", "size", ",", ",", ",", "\n", "\n", "\"", "1", "2", "30", " ", "\r\n", "-", "é", "\u{feff}"];
+    let parts = [
+        "id", "lower", "upper", "size", ",", ",", ",", "\n", "\n", "\"", "1", "2", "30", " ", "\r\n", "-",
+        "é", "\u{feff}",
+    ];
     for_seeds(5000, |seed| {
         let mut rng = Rng::with_seed(seed);
         let mut text = String::new();

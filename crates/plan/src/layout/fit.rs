@@ -87,8 +87,11 @@ impl<'a> Fit<'a> {
                 return;
             }
             let mut trial = order.clone();
-            let high: Vec<u32> =
-                order.iter().copied().filter(|k| problem.end(*k, offsets) > target.max(peak / 100 * 99)).collect();
+            let high: Vec<u32> = order
+                .iter()
+                .copied()
+                .filter(|k| problem.end(*k, offsets) > target.max(peak / 100 * 99))
+                .collect();
             if high.is_empty() {
                 return;
             }

@@ -79,7 +79,8 @@ impl Problem {
         }
         let mut walls: Vec<usize> = (0..obstacles.len()).collect();
         walls.sort_by_key(|at| obstacles[*at].1);
-        let block = |at: usize, raw: &Raw| Block { from: from[at], to: to[at], size: raw.size, grain: raw.grain };
+        let block =
+            |at: usize, raw: &Raw| Block { from: from[at], to: to[at], size: raw.size, grain: raw.grain };
         Problem {
             blocks: blocks.iter().enumerate().map(|(at, raw)| block(at, raw)).collect(),
             obstacles: walls

@@ -10,8 +10,8 @@ use fastrand::Rng;
 use super::clock::Clock;
 use super::exact::Outcome;
 use super::fit::{Fit, Gap};
-use super::problem::{Problem, lowest};
 use super::portfolio::Portfolio;
+use super::problem::{Problem, lowest};
 use super::{repair, skyline};
 
 /// Pairs of blocks that meet, up to which blocks are fitted one by one.

@@ -27,9 +27,8 @@ pub(super) struct Squeaky<'a> {
 impl<'a> Squeaky<'a> {
     /// Begins with the order of these powers of lifetime and size.
     pub fn new(problem: &'a Problem, length: f64, size: f64) -> Squeaky<'a> {
-        let key = |block: &Block| {
-            length * (block.sections().len() as f64).ln() + size * (block.size as f64).ln()
-        };
+        let key =
+            |block: &Block| length * (block.sections().len() as f64).ln() + size * (block.size as f64).ln();
         let mut births: Vec<u32> = (0..problem.blocks.len() as u32).collect();
         births.sort_by_key(|k| problem.blocks[*k as usize].from);
         let longest = problem.blocks.iter().map(|block| block.to - block.from).max().unwrap_or(0);

@@ -151,7 +151,8 @@ impl Table {
         let place = self.header.iter().position(|name| name.trim().eq_ignore_ascii_case("offset"));
         let mut text = String::new();
         let mut line = |fields: &[String], offset: &str| {
-            let old = fields.iter().enumerate().map(|(at, field)| if Some(at) == place { offset } else { field });
+            let old =
+                fields.iter().enumerate().map(|(at, field)| if Some(at) == place { offset } else { field });
             let new = place.is_none().then_some(offset);
             for (at, field) in old.chain(new).enumerate() {
                 let comma = if at == 0 { "" } else { "," };

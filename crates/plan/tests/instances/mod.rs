@@ -71,7 +71,8 @@ pub fn even_cut(seed: u64, count: usize, side: u64) -> Vec<Row> {
             pieces.push(((piece.1 - piece.0) * (piece.3 - piece.2), piece));
         }
     }
-    let mut rows: Vec<Row> = pieces.into_vec().into_iter().map(|(_, (t0, t1, a0, a1))| (t0, t1, a1 - a0)).collect();
+    let mut rows: Vec<Row> =
+        pieces.into_vec().into_iter().map(|(_, (t0, t1, a0, a1))| (t0, t1, a1 - a0)).collect();
     rng.shuffle(&mut rows);
     rows.truncate(count);
     rows

@@ -79,7 +79,8 @@ impl Search {
     fn rivals(&self, part: &Part, place: u32, bar: u64) -> impl Iterator<Item = u32> {
         let target = &self.blocks[place as usize];
         let list = self.lists[part.list.clone()].iter().copied();
-        list.take_while(move |k| self.head[*k as usize] < bar).filter(|k| self.blocks[*k as usize].meets(target))
+        list.take_while(move |k| self.head[*k as usize] < bar)
+            .filter(|k| self.blocks[*k as usize].meets(target))
     }
 
     /// Whether a block may lie at its floor.

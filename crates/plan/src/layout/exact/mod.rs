@@ -281,7 +281,8 @@ impl Search {
                     return outcome;
                 }
                 self.undo(here);
-                self.fresh[part.sections.clone()].copy_from_slice(&self.kept[kept..kept + part.sections.len()]);
+                self.fresh[part.sections.clone()]
+                    .copy_from_slice(&self.kept[kept..kept + part.sections.len()]);
                 self.kept.truncate(kept);
             }
             if only || !self.delay(next) {
