@@ -4,22 +4,41 @@
 //! What a place costs a tensor is what the kernels that use it would take with it there and everything else where it
 //! is, so times that do not add up over operands are counted as they are.
 
-use crate::dual::Dual;
+use crate::dual::{Dual, is_listed};
 use crate::paths::{Path, Prices, Scratch, States, cheapest, moving, stretches};
-use crate::problem::{Call, Item, Problem};
+use crate::problem::{Item, Problem};
+use crate::scope::Scope;
 
 /// A plan under construction: a path for every tensor, and the room that is left.
 #[derive(Clone, Debug)]
 pub(crate) struct Primal {
     pub(crate) paths: Vec<Option<Path>>,
-    /// For each kernel, its placement; tensors not placed yet count as being where the kernel would like them best.
+    /// For each kernel, its placement, and which of its operands have no place yet, as bits.
     placements: Vec<usize>,
+    unplaced: Vec<u64>,
     /// For each tier with a limit, the bytes left at each step.
     left: Vec<Option<Vec<f64>>>,
     moving: Vec<f64>,
     /// What kernels and moves take together.
     pub(crate) cost: f64,
     scratch: Scratch,
+}
+
+/// The least time of a kernel with some operands in any places.
+fn least(times: &[f64], placement: usize, free: u64, tiers: usize) -> f64 {
+    if free == 0 {
+        return times[placement];
+    }
+    let (scale, others) = (tiers.pow(free.trailing_zeros()), free & (free - 1));
+    (0..tiers).map(|tier| least(times, placement + tier * scale, others, tiers)).fold(f64::INFINITY, f64::min)
+}
+
+/// Where a plan does not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overflow {
+    pub(crate) tier: usize,
+    pub(crate) step: usize,
+    pub(crate) bytes: f64,
 }
 
 /// What places cost a tensor, everything else being where it is.
@@ -29,6 +48,8 @@ struct Quote<'a> {
     item: &'a Item,
     /// Prices that keep room for others, while not all are placed.
     guide: Option<&'a Dual>,
+    /// The states that are open at each slot, where not all are.
+    open: Option<&'a [u64]>,
 }
 
 impl Prices for Quote<'_> {
@@ -40,7 +61,10 @@ impl Prices for Quote<'_> {
         let (step, scale) = (visit.step as usize, self.problem.tiers.pow(u32::from(visit.operand)));
         let placement = self.primal.placements[step];
         let here = self.problem.digit(placement, usize::from(visit.operand));
-        self.problem.calls[step].times[placement - here * scale + tier * scale]
+        let placement = placement - here * scale + tier * scale;
+        // Tensors without a place count as being where the kernel would like them best.
+        let unplaced = self.primal.unplaced[step] & !(1 << visit.operand);
+        least(&self.problem.calls[step].times, placement, unplaced, self.problem.tiers)
     }
 
     fn holding(&self, tier: usize, from: usize, to: usize) -> f64 {
@@ -52,6 +76,10 @@ impl Prices for Quote<'_> {
         }
         self.guide.map_or(0.0, |dual| dual.best.memory[tier][from..to].iter().sum::<f64>() * bytes)
     }
+
+    fn allows(&self, slot: usize, state: usize) -> bool {
+        self.open.is_none_or(|open| open[slot] & 1 << state != 0)
+    }
 }
 
 impl Primal {
@@ -59,7 +87,8 @@ impl Primal {
     fn empty(problem: &Problem) -> Primal {
         Primal {
             paths: vec![None; problem.items.len()],
-            placements: problem.calls.iter().map(Call::fastest).collect(),
+            placements: vec![0; problem.calls.len()],
+            unplaced: problem.calls.iter().map(|call| (1 << call.items.len()) - 1).collect(),
             left: problem.room.clone(),
             moving: vec![0.0; problem.items.len()],
             cost: f64::INFINITY,
@@ -68,10 +97,16 @@ impl Primal {
     }
 
     /// Places all tensors in an order, with prices to keep room for those that come later.
-    fn build(problem: &Problem, states: &States, order: &[usize], guide: Option<&Dual>) -> Option<Primal> {
+    pub(crate) fn build(
+        problem: &Problem,
+        states: &States,
+        order: &[usize],
+        guide: Option<&Dual>,
+        scope: Option<&Scope>,
+    ) -> Option<Primal> {
         let mut primal = Primal::empty(problem);
         for &at in order {
-            if !primal.insert(problem, states, at, guide) {
+            if !primal.insert(problem, states, at, guide, scope) {
                 return None;
             }
         }
@@ -79,11 +114,34 @@ impl Primal {
         primal.cost.is_finite().then_some(primal)
     }
 
+    /// The plan with these paths, or where it does not fit.
+    pub(crate) fn of(problem: &Problem, states: &States, paths: Vec<Path>) -> Result<Primal, Vec<Overflow>> {
+        let mut primal = Primal::empty(problem);
+        for (at, path) in paths.into_iter().enumerate() {
+            primal.put(problem, states, at, path);
+        }
+        primal.total(problem);
+        let mut overflows = Vec::new();
+        for (tier, left) in primal.left.iter().enumerate() {
+            for (step, bytes) in left.iter().flatten().enumerate().filter(|(_, bytes)| **bytes < 0.0) {
+                overflows.push(Overflow { tier, step, bytes: -bytes });
+            }
+        }
+        if overflows.is_empty() { Ok(primal) } else { Err(overflows) }
+    }
+
     /// Gives a tensor the cheapest path that fits; `false` where none does.
-    fn insert(&mut self, problem: &Problem, states: &States, at: usize, guide: Option<&Dual>) -> bool {
+    fn insert(
+        &mut self,
+        problem: &Problem,
+        states: &States,
+        at: usize,
+        guide: Option<&Dual>,
+        scope: Option<&Scope>,
+    ) -> bool {
         let item = &problem.items[at];
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
-        let quote = Quote { primal: self, problem, item, guide };
+        let quote = Quote { primal: self, problem, item, guide, open: scope.map(|scope| scope.slots(at)) };
         let cost = cheapest(problem, states, item, &quote, &mut scratch, &mut path);
         self.scratch = scratch;
         if cost.is_finite() {
@@ -113,6 +171,10 @@ impl Primal {
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
         self.moving[at] = 0.0;
+        for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {
+            self.set(problem, visit.step as usize, usize::from(visit.operand), 0);
+            self.unplaced[visit.step as usize] |= 1 << visit.operand;
+        }
         Some(path)
     }
 
@@ -129,6 +191,7 @@ impl Primal {
         let scale = problem.tiers.pow(operand as u32);
         let here = problem.digit(self.placements[step], operand);
         self.placements[step] = self.placements[step] - here * scale + tier * scale;
+        self.unplaced[step] &= !(1 << operand);
     }
 
     /// Counts what the plan costs.
@@ -154,28 +217,34 @@ impl Primal {
     }
 }
 
-/// Builds plans in several orders and keeps the best.
-pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Option<Primal> {
+/// The tensors in the order of what their places are worth to kernels, by the byte.
+pub(crate) fn by_worth(problem: &Problem, dual: &Dual) -> Vec<usize> {
     let weight = |at: usize| -> f64 {
         let item = &problem.items[at];
         let stake: f64 =
             item.visits.iter().map(|v| dual.best.places[v.step as usize].iter().sum::<f64>()).sum();
         stake / item.bytes as f64
     };
+    let mut order: Vec<(f64, usize)> = (0..problem.items.len()).map(|at| (weight(at), at)).collect();
+    order.sort_by(|a, b| b.0.total_cmp(&a.0));
+    order.into_iter().map(|(_, at)| at).collect()
+}
+
+/// Builds plans in several orders and keeps the best.
+pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Option<Primal> {
     let span = |at: usize| -> u32 {
         let visits = &problem.items[at].visits;
         visits.last().map_or(0, |v| v.step) - visits.first().map_or(0, |v| v.step)
     };
     let all: Vec<usize> = (0..problem.items.len()).collect();
-    let mut by_worth = all.clone();
-    by_worth.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)));
+    let by_worth = by_worth(problem, dual);
     let mut by_span = all.clone();
     by_span.sort_by_key(|at| span(*at));
     let mut by_size = all.clone();
     by_size.sort_by_key(|at| std::cmp::Reverse(problem.items[*at].bytes));
     let orders = [all, by_worth, by_span, by_size];
-    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(dual)));
-    let plain = orders.iter().filter_map(|order| Primal::build(problem, states, order, None));
+    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(dual), None));
+    let plain = orders.iter().filter_map(|order| Primal::build(problem, states, order, None, None));
     let mut plans: Vec<Primal> = guided.chain(plain).collect();
     plans.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     plans.into_iter().next()
@@ -212,7 +281,7 @@ pub(crate) fn improve(
         let old: Vec<Option<Path>> = some.iter().map(|at| primal.take(problem, states, *at)).collect();
         let mut order: Vec<usize> = some.clone();
         random.shuffle(&mut order[1..]);
-        let placed = order.iter().take_while(|at| primal.insert(problem, states, **at, None)).count();
+        let placed = order.iter().take_while(|at| primal.insert(problem, states, **at, None, None)).count();
         mark += 1;
         let after =
             if placed == order.len() { primal.share(problem, &some, &mut seen, mark) } else { f64::INFINITY };
@@ -239,7 +308,8 @@ impl Primal {
         self.moving[at] > 0.0 || self.paths[at].as_ref().is_some_and(|path| path.uses.iter().any(slow))
     }
 
-    /// A tensor, and some of those that take the room that it would need at one step of its life.
+    /// A tensor, and some of those that take the room that it would need: at one step between two of its uses, or at
+    /// all of them.
     fn rivals(
         &self,
         problem: &Problem,
@@ -249,24 +319,64 @@ impl Primal {
         random: &mut fastrand::Rng,
     ) -> Vec<usize> {
         let item = &problem.items[lead];
-        let mut some = vec![lead];
         let visit = item.visits[random.usize(0..item.visits.len())].step as usize;
         let next = item.visits[random.usize(0..item.visits.len())].step as usize;
-        let step = random.usize(visit.min(next)..=visit.max(next));
+        let (mut from, mut to) = (visit.min(next), visit.max(next) + 1);
+        if random.bool() {
+            from = random.usize(from..to);
+            to = from + 1;
+        }
+        let mut some = vec![lead];
         let Some(left) = &self.left[0] else { return some };
-        let (mut free, wanted) = (left[step], item.bytes as f64);
-        let start = random.usize(0..alive[step].len().max(1));
-        for offset in 0..alive[step].len() {
-            if free >= wanted && random.u8(0..3) > 0 || some.len() > 6 {
+        let (mut free, wanted) = (left[from..to].to_vec(), item.bytes as f64);
+        while some.len() <= MOST_RIVALS {
+            let tightest = free.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
+            let Some((offset, room)) = tightest else { break };
+            // Now and then one more than would have to go.
+            if *room >= wanted && random.u8(0..3) > 0 {
                 break;
             }
-            let at = alive[step][(start + offset) % alive[step].len()] as usize;
-            if at != lead && self.is_fast(problem, states, at, step) {
-                free += problem.items[at].bytes as f64;
+            let step = from + offset;
+            let start = random.usize(0..alive[step].len().max(1));
+            let others = alive[step][start..].iter().chain(&alive[step][..start]).map(|at| *at as usize);
+            let fast = others.filter(|at| !some.contains(at) && self.is_fast(problem, states, *at, step));
+            // One that gives all the room that is missing, if it is among the first.
+            let missing = wanted - room;
+            let gives = |at: &usize| (problem.items[*at].bytes as f64).min(missing) as u64;
+            let Some(rival) = fast.take(random.usize(1..=6)).max_by_key(gives) else { break };
+            if let Some(path) = &self.paths[rival] {
+                let (rival, steps) = (&problem.items[rival], problem.calls.len());
+                stretches(states, rival, path, steps, |tier, a, b| {
+                    if tier == 0 && a < to && b > from {
+                        let freed = &mut free[a.max(from) - from..b.min(to) - from];
+                        freed.iter_mut().for_each(|bytes| *bytes += rival.bytes as f64);
+                    }
+                });
+            }
+            some.push(rival);
+        }
+        self.hopefuls(problem, states, alive, &mut some, random);
+        some
+    }
+
+    /// Adds tensors that could take the room that others give up.
+    fn hopefuls(
+        &self,
+        problem: &Problem,
+        states: &States,
+        alive: &[Vec<u32>],
+        some: &mut Vec<usize>,
+        random: &mut fastrand::Rng,
+    ) {
+        for _ in 0..random.usize(0..4) {
+            let rival = &problem.items[some[random.usize(0..some.len())]];
+            let Some(visit) = random.choice(&rival.visits) else { return };
+            let step = visit.step as usize;
+            let at = alive[step][random.usize(0..alive[step].len())] as usize;
+            if self.wishes(states, at) && !some.contains(&at) {
                 some.push(at);
             }
         }
-        some
     }
 
     /// Whether a tensor takes room on the fastest tier at a step.
@@ -279,6 +389,9 @@ impl Primal {
         states.tier(state) == 0
     }
 }
+
+/// The most tensors that make way for one.
+const MOST_RIVALS: usize = 8;
 
 /// The tensors alive at each step.
 fn alive(problem: &Problem) -> Vec<Vec<u32>> {

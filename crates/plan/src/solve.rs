@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::branch::Search;
 use crate::dual::Dual;
 use crate::paths::{Path, States};
 use crate::primal::{Primal, construct, improve};
 use crate::problem::Problem;
+use crate::scope::Scope;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +40,30 @@ pub struct Solution {
     pub met: bool,
 }
 
+/// Why a solver stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The plan is as near to the bound as was asked for.
+    Gap,
+    /// The time was over.
+    Time,
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Stop::Gap => "gap",
+            Stop::Time => "time",
+        })
+    }
+}
+
 impl Solution {
+    /// Why the solver stopped.
+    pub fn stop(&self) -> Stop {
+        if self.met { Stop::Gap } else { Stop::Time }
+    }
+
     /// How much less the best of all plans could cost, as a share of this one.
     pub fn gap(&self) -> f64 {
         ((self.cost - self.bound) / self.cost).max(0.0)
@@ -49,15 +74,17 @@ impl Solution {
 pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     let started = Instant::now();
     let states = States::new(problem);
+    let scope = Scope::root(problem, &states);
     let mut random = fastrand::Rng::with_seed(effort.seed);
     let mut dual = Dual::new(problem);
     let mut best: Option<Primal> = construct(problem, &states, &dual);
     let over = || started.elapsed() >= effort.time;
-    let mut round = 0;
+    // A bound of just what was sought must not fail by a rounding.
+    let near = |bound: f64, cost: f64| cost - bound <= cost * (effort.gap + 1e-12);
+    let mut progress = Progress::default();
     loop {
         let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
-        let near = |bound: f64, cost: f64| (cost - bound) / cost <= effort.gap;
-        dual.ascend(problem, &states, upper, 40, |bound| over() || near(bound, upper));
+        dual.ascend(problem, &states, &scope, upper, 40, |bound| over() || near(bound, upper));
         let plan = construct(problem, &states, &dual);
         if plan.as_ref().is_some_and(|plan| plan.cost < upper) {
             best = plan;
@@ -70,16 +97,68 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
                 tries < 2000 && !near(bound, plan.cost) && (tries % 64 != 0 || !over())
             });
         }
-        round += 1;
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
-        if met || over() || round > 10_000 {
-            return best.map(|plan| Solution {
-                paths: plan.paths.into_iter().flatten().collect(),
-                cost: plan.cost,
-                bound: dual.bound,
-                time: started.elapsed(),
-                met,
-            });
+        if met || over() || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost)) {
+            break;
         }
     }
+    let mut bound = dual.bound;
+    let mut search = Search::new(problem, &states, &dual);
+    while let Some(plan) = &mut best {
+        if near(bound, plan.cost) || over() {
+            break;
+        }
+        let cutoff = plan.cost * (1.0 - effort.gap);
+        let asked = Instant::now();
+        let found = search.advance(problem, &states, &mut dual, cutoff, &over);
+        bound = bound.max(search.bound(cutoff));
+        if std::env::var_os("SHOW").is_some() && search.seen.is_power_of_two() {
+            eprintln!("{:8.3} s, {} parts seen, bound {:.5} cost {:.6e}", started.elapsed().as_secs_f64(), search.seen, bound / plan.cost, plan.cost);
+        }
+        // As much time for the plan as for the bound.
+        let spent = asked.elapsed();
+        let asked = Instant::now();
+        let mut polish = |plan: &mut Primal| {
+            improve(problem, &states, plan, &mut random, |plan| {
+                !near(bound, plan.cost) && asked.elapsed() < spent && !over()
+            });
+        };
+        match found {
+            Some(mut found) => {
+                polish(&mut found);
+                if found.cost < plan.cost {
+                    *plan = found;
+                }
+            }
+            None => polish(plan),
+        }
+    }
+    best.map(|plan| Solution {
+        met: near(bound, plan.cost),
+        paths: plan.paths.into_iter().flatten().collect(),
+        cost: plan.cost,
+        bound,
+        time: started.elapsed(),
+    })
 }
+
+/// Whether bound and plan still approach each other.
+#[derive(Default)]
+struct Progress {
+    gaps: Vec<f64>,
+}
+
+impl Progress {
+    /// Notes where they are; says whether the last rounds brought next to nothing.
+    fn stalls(&mut self, bound: f64, cost: Option<f64>) -> bool {
+        let Some(cost) = cost else { return false };
+        self.gaps.push((cost - bound) / cost);
+        let rounds = self.gaps.len();
+        rounds > PATIENCE && self.gaps[rounds - 1] > (1.0 - WORTH) * self.gaps[rounds - 1 - PATIENCE]
+    }
+}
+
+/// Rounds that may bring next to nothing before all plans are split.
+const PATIENCE: usize = 3;
+/// The share of the gap that these rounds should have closed.
+const WORTH: f64 = 0.1;
