@@ -42,7 +42,9 @@ fn main() {
     let solver = solver::named(if first == "exact" { "exact" } else { "fast" }).expect("it is there");
     let seconds = first.parse().unwrap_or(60.0);
     let wanted = |at: usize, name: &str| words.get(at).is_none_or(|word| word == "all" || word == name);
-    println!("machine          network        plan           fast  tensors  seconds   of CPU     gap    cost");
+    println!(
+        "machine          network        plan           fast  tensors  seconds   of CPU     gap    cost"
+    );
     let (mut quick, mut slow, mut open) = (0, 0, 0);
     for name in MACHINES.into_iter().filter(|name| wanted(1, name)) {
         let machine = machines::named(name).expect("it ships with the project");
@@ -54,13 +56,13 @@ fn main() {
             let (_, peak) = Lifetimes::new(trace).peak();
             for formulation in [Formulation::Static, Formulation::Synchronous] {
                 for percent in PERCENT {
-                    let mut machine =
-                        machine.clone().with_capacity(TierId(0), Bytes(peak.0 * percent / 100));
+                    let mut machine = machine.clone().with_capacity(TierId(0), Bytes(peak.0 * percent / 100));
                     // What is to be planned must fit somewhere.
                     let last = TierId(machine.tiers.len() as u8 - 1);
                     let there = machine.tier(last).capacity;
                     machine = machine.with_capacity(last, there.max(Bytes(2 * peak.0)));
-                    let Ok(problem) = Problem::new(trace, &machine, &times as &dyn KernelTime, formulation) else {
+                    let Ok(problem) = Problem::new(trace, &machine, &times as &dyn KernelTime, formulation)
+                    else {
                         continue;
                     };
                     let effort = Effort { time: Duration::from_secs_f64(seconds), ..Effort::default() };

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use crate::dual::{Dual, Figures};
+use crate::dual::{Dual, Figures, Guide};
 use crate::paths::States;
 use crate::primal::{Primal, by_worth};
 use crate::problem::Problem;
@@ -107,15 +107,16 @@ impl Search {
                 return None;
             }
         }
-        let plan = Primal::build(problem, states, &by_worth(problem, dual), Some(dual), Some(&self.scope));
-        self.split(problem, dual, &part);
+        let (order, guide) = (by_worth(problem, dual), dual.guide());
+        let plan = Primal::build(problem, states, &order, Some(&guide), Some(&self.scope));
+        self.split(problem, dual, &guide, &part);
         plan
     }
 
     /// Splits what is left of a part by what is least decided and matters most.
-    fn split(&mut self, problem: &Problem, dual: &Dual, part: &Part) {
+    fn split(&mut self, problem: &Problem, dual: &Dual, guide: &Guide, part: &Part) {
         let bound = dual.bound.max(part.bound);
-        let Some((at, slot, keep, likely)) = self.question(problem, dual) else {
+        let Some((at, slot, keep, likely)) = self.question(problem, dual, guide) else {
             self.settled = self.settled.min(bound);
             return;
         };
@@ -132,7 +133,7 @@ impl Search {
     }
 
     /// The tensor, the slot and the states of which to ask whether they are taken, and whether that is likely.
-    fn question(&self, problem: &Problem, dual: &Dual) -> Option<(usize, usize, u64, bool)> {
+    fn question(&self, problem: &Problem, dual: &Dual, guide: &Guide) -> Option<(usize, usize, u64, bool)> {
         let steps = problem.calls.len();
         let mut best: Option<(f64, (usize, usize, u64, bool))> = None;
         for (at, item) in problem.items.iter().enumerate() {
@@ -148,7 +149,7 @@ impl Search {
                     }
                     let share = dual.share(at, slot, tier, problem.tiers);
                     let doubt = share.min(1.0 - share).max(1e-3);
-                    let score = doubt * (self.stake(problem, dual, at, tier) + 1.0);
+                    let score = doubt * (self.stake(problem, guide, at, tier) + 1.0);
                     if best.is_none_or(|(most, _)| score > most) {
                         best = Some((score, (at, slot, on, share >= 0.5)));
                     }
@@ -163,10 +164,11 @@ impl Search {
     }
 
     /// What the room that a tensor may take on a tier is worth.
-    fn stake(&self, problem: &Problem, dual: &Dual, at: usize, tier: usize) -> f64 {
+    fn stake(&self, problem: &Problem, guide: &Guide, at: usize, tier: usize) -> f64 {
         let item = &problem.items[at];
         let slots = self.scope.slots(at).iter().enumerate();
         let may = slots.filter(|(_, open)| *open & self.scope.on(tier) != 0);
-        may.map(|(slot, _)| dual.rent(item, tier, stretch(item, slot, problem.calls.len()))).sum()
+        let rent = |slot: usize| guide.rent(tier, stretch(item, slot, problem.calls.len()));
+        may.map(|(slot, _)| rent(slot)).sum::<f64>() * item.bytes as f64
     }
 }

@@ -321,9 +321,32 @@ impl Dual {
         shares.map_or(0.0, |shares| shares[slot * tiers + tier])
     }
 
-    /// What a tensor pays at the best prices for the room that it takes on a tier, from one step up to another.
-    pub(crate) fn rent(&self, item: &Item, tier: usize, (from, to): (usize, usize)) -> f64 {
-        self.best.memory[tier][from..to].iter().sum::<f64>() * item.bytes as f64
+    /// The best prices of memory, for who wants to know what room costs over time.
+    pub(crate) fn guide(&self) -> Guide {
+        let sums = |prices: &Vec<f64>| {
+            let mut sum = 0.0;
+            let mut sums = vec![0.0];
+            sums.extend(prices.iter().map(|price| {
+                sum += price;
+                sum
+            }));
+            sums
+        };
+        Guide { sums: self.best.memory.iter().map(sums).collect() }
+    }
+}
+
+/// What room costs over time.
+#[derive(Clone, Debug)]
+pub(crate) struct Guide {
+    /// For each tier, the prices summed over the steps before.
+    sums: Vec<Vec<f64>>,
+}
+
+impl Guide {
+    /// What a byte costs on a tier from one step up to another.
+    pub(crate) fn rent(&self, tier: usize, (from, to): (usize, usize)) -> f64 {
+        self.sums[tier][to] - self.sums[tier][from]
     }
 }
 

@@ -140,7 +140,13 @@ impl Program {
     }
 
     /// A tensor's flow: one unit through an open state of every slot.
-    fn flow(&mut self, problem: &Problem, states: &States, item: &Item, open: &[u64]) -> Vec<Vec<(u8, usize)>> {
+    fn flow(
+        &mut self,
+        problem: &Problem,
+        states: &States,
+        item: &Item,
+        open: &[u64],
+    ) -> Vec<Vec<(u8, usize)>> {
         let mut slots: Vec<Vec<(u8, usize)>> = Vec::with_capacity(open.len());
         for (slot, open) in open.iter().enumerate() {
             let stays = problem.formulation == Formulation::Static || !moves_before(item, slot);

@@ -13,7 +13,9 @@ use libloading::Library;
 #[derive(Debug, thiserror::Error)]
 pub enum HighsError {
     /// The library is not there, or is no library.
-    #[error("HiGHS cannot be loaded from {path}: {why}; `scripts/fetch-highs` fetches it, TIERCEL_HIGHS says where it is")]
+    #[error(
+        "HiGHS cannot be loaded from {path}: {why}; `scripts/fetch-highs` fetches it, TIERCEL_HIGHS says where it is"
+    )]
     Absent {
         /// Where it was sought.
         path: PathBuf,
@@ -106,8 +108,13 @@ pub(crate) struct Highs {
     status: unsafe extern "C" fn(*const c_void) -> c_int,
     info: unsafe extern "C" fn(*const c_void, *const c_char, *mut c_double) -> c_int,
     infinity: unsafe extern "C" fn(*const c_void) -> c_double,
-    solution:
-        unsafe extern "C" fn(*const c_void, *mut c_double, *mut c_double, *mut c_double, *mut c_double) -> c_int,
+    solution: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_double,
+        *mut c_double,
+        *mut c_double,
+        *mut c_double,
+    ) -> c_int,
     _library: Library,
 }
 

@@ -13,6 +13,7 @@ mod paths;
 pub mod plan;
 mod primal;
 pub mod problem;
+mod room;
 mod scope;
 pub mod solve;
 pub mod solver;

@@ -92,9 +92,11 @@ impl Margins {
         }
         for slot in (1..=last).rev() {
             for from in 0..count {
-                let ways = self.own(slot, count).iter().enumerate().map(|(to, own)| {
-                    way(states, item, slot, from, to) + own + go[slot * count + to]
-                });
+                let ways = self
+                    .own(slot, count)
+                    .iter()
+                    .enumerate()
+                    .map(|(to, own)| way(states, item, slot, from, to) + own + go[slot * count + to]);
                 go[(slot - 1) * count + from] = ways.fold(f64::INFINITY, f64::min);
             }
         }

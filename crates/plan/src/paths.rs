@@ -170,9 +170,7 @@ impl Scratch {
         }
         for i in 0..visits {
             let step = item.visits[i].step as usize;
-            self.price(states, |tier| {
-                prices.using(i, usize::from(tier)) + held(tier, (step, step + 1))
-            });
+            self.price(states, |tier| prices.using(i, usize::from(tier)) + held(tier, (step, step + 1)));
             for (s, state) in states.all.iter().enumerate() {
                 let stale = item.visits[i].writes && state.copy.is_some();
                 let copy = state.copy.map_or(0.0, |copy| held(copy, (step, step + 1)));
@@ -249,7 +247,8 @@ impl Scratch {
 /// A tensor that exists but is never used rests in one place.
 fn idle(states: &States, item: &Item, steps: usize, prices: &impl Prices, path: &mut Path) -> f64 {
     let cost = |tier: u8| if item.persistent { prices.holding(usize::from(tier), 0, steps) } else { 0.0 };
-    let plain = states.all.iter().enumerate().filter(|(s, state)| state.copy.is_none() && prices.allows(0, *s));
+    let plain =
+        states.all.iter().enumerate().filter(|(s, state)| state.copy.is_none() && prices.allows(0, *s));
     let best = plain.map(|(s, state)| (cost(state.tier), s as u8)).min_by(|a, b| a.0.total_cmp(&b.0));
     let Some((cost, state)) = best else { return f64::INFINITY };
     path.uses.clear();

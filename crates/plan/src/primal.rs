@@ -4,9 +4,10 @@
 //! What a place costs a tensor is what the kernels that use it would take with it there and everything else where it
 //! is, so times that do not add up over operands are counted as they are.
 
-use crate::dual::{Dual, is_listed};
+use crate::dual::{Dual, Guide, is_listed};
 use crate::paths::{Path, Prices, Scratch, States, cheapest, moving, stretches};
 use crate::problem::{Item, Problem};
+use crate::room::Room;
 use crate::scope::Scope;
 
 /// A plan under construction: a path for every tensor, and the room that is left.
@@ -17,7 +18,7 @@ pub(crate) struct Primal {
     placements: Vec<usize>,
     unplaced: Vec<u64>,
     /// For each tier with a limit, the bytes left at each step.
-    left: Vec<Option<Vec<f64>>>,
+    left: Vec<Option<Room>>,
     moving: Vec<f64>,
     /// What kernels and moves take together.
     pub(crate) cost: f64,
@@ -47,7 +48,7 @@ struct Quote<'a> {
     problem: &'a Problem,
     item: &'a Item,
     /// Prices that keep room for others, while not all are placed.
-    guide: Option<&'a Dual>,
+    guide: Option<&'a Guide>,
     /// The states that are open at each slot, where not all are.
     open: Option<&'a [u64]>,
 }
@@ -70,11 +71,10 @@ impl Prices for Quote<'_> {
     fn holding(&self, tier: usize, from: usize, to: usize) -> f64 {
         let Some(left) = &self.primal.left[tier] else { return 0.0 };
         let bytes = self.item.bytes as f64;
-        let least = left[from..to].iter().copied().fold(f64::INFINITY, f64::min);
-        if least < bytes {
+        if !left.fits(from, to, bytes) {
             return f64::INFINITY;
         }
-        self.guide.map_or(0.0, |dual| dual.best.memory[tier][from..to].iter().sum::<f64>() * bytes)
+        self.guide.map_or(0.0, |guide| guide.rent(tier, (from, to)) * bytes)
     }
 
     fn allows(&self, slot: usize, state: usize) -> bool {
@@ -89,7 +89,7 @@ impl Primal {
             paths: vec![None; problem.items.len()],
             placements: vec![0; problem.calls.len()],
             unplaced: problem.calls.iter().map(|call| (1 << call.items.len()) - 1).collect(),
-            left: problem.room.clone(),
+            left: problem.room.iter().map(|room| room.clone().map(Room::new)).collect(),
             moving: vec![0.0; problem.items.len()],
             cost: f64::INFINITY,
             scratch: Scratch::default(),
@@ -101,7 +101,7 @@ impl Primal {
         problem: &Problem,
         states: &States,
         order: &[usize],
-        guide: Option<&Dual>,
+        guide: Option<&Guide>,
         scope: Option<&Scope>,
     ) -> Option<Primal> {
         let mut primal = Primal::empty(problem);
@@ -123,8 +123,9 @@ impl Primal {
         primal.total(problem);
         let mut overflows = Vec::new();
         for (tier, left) in primal.left.iter().enumerate() {
-            for (step, bytes) in left.iter().flatten().enumerate().filter(|(_, bytes)| **bytes < 0.0) {
-                overflows.push(Overflow { tier, step, bytes: -bytes });
+            let Some(left) = left else { continue };
+            for step in (0..problem.calls.len()).filter(|step| left.at(*step) < 0.0) {
+                overflows.push(Overflow { tier, step, bytes: -left.at(step) });
             }
         }
         if overflows.is_empty() { Ok(primal) } else { Err(overflows) }
@@ -136,7 +137,7 @@ impl Primal {
         problem: &Problem,
         states: &States,
         at: usize,
-        guide: Option<&Dual>,
+        guide: Option<&Guide>,
         scope: Option<&Scope>,
     ) -> bool {
         let item = &problem.items[at];
@@ -182,7 +183,7 @@ impl Primal {
         let bytes = sign * item.bytes as f64;
         stretches(states, item, path, problem.calls.len(), |tier, from, to| {
             if let Some(left) = &mut self.left[tier] {
-                left[from..to].iter_mut().for_each(|x| *x += bytes);
+                left.add(from, to, bytes);
             }
         });
     }
@@ -232,6 +233,7 @@ pub(crate) fn by_worth(problem: &Problem, dual: &Dual) -> Vec<usize> {
 
 /// Builds plans in several orders and keeps the best.
 pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Option<Primal> {
+    let guide = dual.guide();
     let span = |at: usize| -> u32 {
         let visits = &problem.items[at].visits;
         visits.last().map_or(0, |v| v.step) - visits.first().map_or(0, |v| v.step)
@@ -243,7 +245,7 @@ pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Opti
     let mut by_size = all.clone();
     by_size.sort_by_key(|at| std::cmp::Reverse(problem.items[*at].bytes));
     let orders = [all, by_worth, by_span, by_size];
-    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(dual), None));
+    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(&guide), None));
     let plain = orders.iter().filter_map(|order| Primal::build(problem, states, order, None, None));
     let mut plans: Vec<Primal> = guided.chain(plain).collect();
     plans.sort_by(|a, b| a.cost.total_cmp(&b.cost));
@@ -256,11 +258,11 @@ pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Opti
 pub(crate) fn improve(
     problem: &Problem,
     states: &States,
+    calendar: &Calendar,
     primal: &mut Primal,
     random: &mut fastrand::Rng,
     mut more: impl FnMut(&Primal) -> bool,
 ) {
-    let alive = alive(problem);
     let mut seen = vec![0; problem.calls.len()];
     let mut mark = 0;
     let mut wishes: Vec<usize> = Vec::new();
@@ -275,7 +277,7 @@ pub(crate) fn improve(
             break;
         }
         let lead = wishes[random.usize(0..wishes.len())];
-        let some = primal.rivals(problem, states, &alive, lead, random);
+        let some = primal.rivals(problem, states, calendar, lead, random);
         mark += 1;
         let before = primal.share(problem, &some, &mut seen, mark);
         let old: Vec<Option<Path>> = some.iter().map(|at| primal.take(problem, states, *at)).collect();
@@ -314,7 +316,7 @@ impl Primal {
         &self,
         problem: &Problem,
         states: &States,
-        alive: &[Vec<u32>],
+        calendar: &Calendar,
         lead: usize,
         random: &mut fastrand::Rng,
     ) -> Vec<usize> {
@@ -322,13 +324,13 @@ impl Primal {
         let visit = item.visits[random.usize(0..item.visits.len())].step as usize;
         let next = item.visits[random.usize(0..item.visits.len())].step as usize;
         let (mut from, mut to) = (visit.min(next), visit.max(next) + 1);
-        if random.bool() {
+        if to - from > LONGEST || random.bool() {
             from = random.usize(from..to);
             to = from + 1;
         }
         let mut some = vec![lead];
         let Some(left) = &self.left[0] else { return some };
-        let (mut free, wanted) = (left[from..to].to_vec(), item.bytes as f64);
+        let (mut free, wanted) = (left.stretch(from, to), item.bytes as f64);
         while some.len() <= MOST_RIVALS {
             let tightest = free.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
             let Some((offset, room)) = tightest else { break };
@@ -337,13 +339,13 @@ impl Primal {
                 break;
             }
             let step = from + offset;
-            let start = random.usize(0..alive[step].len().max(1));
-            let others = alive[step][start..].iter().chain(&alive[step][..start]).map(|at| *at as usize);
+            let several = random.usize(1..=6);
+            let others = calendar.alive(step, random);
             let fast = others.filter(|at| !some.contains(at) && self.is_fast(problem, states, *at, step));
             // One that gives all the room that is missing, if it is among the first.
             let missing = wanted - room;
             let gives = |at: &usize| (problem.items[*at].bytes as f64).min(missing) as u64;
-            let Some(rival) = fast.take(random.usize(1..=6)).max_by_key(gives) else { break };
+            let Some(rival) = fast.take(several).max_by_key(gives) else { break };
             if let Some(path) = &self.paths[rival] {
                 let (rival, steps) = (&problem.items[rival], problem.calls.len());
                 stretches(states, rival, path, steps, |tier, a, b| {
@@ -355,7 +357,7 @@ impl Primal {
             }
             some.push(rival);
         }
-        self.hopefuls(problem, states, alive, &mut some, random);
+        self.hopefuls(problem, states, calendar, &mut some, random);
         some
     }
 
@@ -364,7 +366,7 @@ impl Primal {
         &self,
         problem: &Problem,
         states: &States,
-        alive: &[Vec<u32>],
+        calendar: &Calendar,
         some: &mut Vec<usize>,
         random: &mut fastrand::Rng,
     ) {
@@ -372,10 +374,8 @@ impl Primal {
             let rival = &problem.items[some[random.usize(0..some.len())]];
             let Some(visit) = random.choice(&rival.visits) else { return };
             let step = visit.step as usize;
-            let at = alive[step][random.usize(0..alive[step].len())] as usize;
-            if self.wishes(states, at) && !some.contains(&at) {
-                some.push(at);
-            }
+            let hopeful = calendar.alive(step, random).next();
+            some.extend(hopeful.filter(|at| self.wishes(states, *at) && !some.contains(at)));
         }
     }
 
@@ -390,20 +390,45 @@ impl Primal {
     }
 }
 
-/// The most tensors that make way for one.
+/// The most tensors that make way for one, and the longest way that is cleared.
 const MOST_RIVALS: usize = 8;
+const LONGEST: usize = 4096;
 
-/// The tensors alive at each step.
-fn alive(problem: &Problem) -> Vec<Vec<u32>> {
-    let steps = problem.calls.len();
-    let mut alive: Vec<Vec<u32>> = vec![Vec::new(); steps];
-    for (at, item) in problem.items.iter().enumerate() {
-        let (Some(first), Some(last)) = (item.visits.first(), item.visits.last()) else { continue };
-        let first = if item.persistent || item.fed { 0 } else { first.step as usize };
-        let last = if item.persistent { steps - 1 } else { last.step as usize };
-        for list in &mut alive[first..=last] {
-            list.push(at as u32);
+/// Which tensors are alive when.
+pub(crate) struct Calendar {
+    /// For each tensor, its first step and the one after its last.
+    lives: Vec<(u32, u32)>,
+    /// For each stretch of so many steps, the tensors that are alive at one of them.
+    block: usize,
+    lists: Vec<Vec<u32>>,
+}
+
+/// Stretches that a calendar has at the most: a list for every step would take too much of a long trace.
+const STRETCHES: usize = 512;
+
+impl Calendar {
+    pub(crate) fn new(problem: &Problem) -> Calendar {
+        let steps = problem.calls.len();
+        let life = |item: &Item| {
+            let (Some(first), Some(last)) = (item.visits.first(), item.visits.last()) else { return (0, 0) };
+            let first = if item.persistent || item.fed { 0 } else { first.step };
+            (first, if item.persistent { steps as u32 } else { last.step + 1 })
+        };
+        let lives: Vec<(u32, u32)> = problem.items.iter().map(life).collect();
+        let block = steps.div_ceil(STRETCHES).max(1);
+        let mut lists = vec![Vec::new(); steps.div_ceil(block)];
+        for (at, (first, end)) in lives.iter().enumerate().filter(|(_, (first, end))| first < end) {
+            let stretches = *first as usize / block..=(*end as usize - 1) / block;
+            lists[stretches].iter_mut().for_each(|list: &mut Vec<u32>| list.push(at as u32));
         }
+        Calendar { lives, block, lists }
     }
-    alive
+
+    /// The tensors alive at a step, beginning anywhere.
+    fn alive(&self, step: usize, random: &mut fastrand::Rng) -> impl Iterator<Item = usize> {
+        let list = &self.lists[step / self.block];
+        let start = random.usize(0..list.len().max(1));
+        let all = list[start..].iter().chain(&list[..start]).map(|at| *at as usize);
+        all.filter(move |at| (self.lives[*at].0 as usize..self.lives[*at].1 as usize).contains(&step))
+    }
 }

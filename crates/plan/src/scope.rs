@@ -6,6 +6,7 @@
 
 use crate::paths::{States, rest};
 use crate::problem::{Item, Problem};
+use crate::room::Room;
 
 /// The states that are open, as bits, for every slot of every tensor: the rest before use `i` is its slot `2 i`, the
 /// use its slot `2 i + 1`.
@@ -157,6 +158,7 @@ impl Scope {
         let mut changed = false;
         for tier in 0..problem.tiers {
             let (Some(room), Some(taken)) = (&problem.bound_room[tier], &self.taken[tier]) else { continue };
+            let left = Room::new(room.iter().zip(taken).map(|(room, taken)| room - taken).collect());
             let holds = self.holds[tier];
             for (at, item) in problem.items.iter().enumerate() {
                 for slot in 0..2 * item.visits.len() + 1 {
@@ -165,8 +167,7 @@ impl Scope {
                     if from >= to || *open & holds == 0 || *open & !holds == 0 {
                         continue;
                     }
-                    let bytes = item.bytes as f64;
-                    if (from..to).any(|step| room[step] - taken[step] < bytes) {
+                    if !left.fits(from, to, item.bytes as f64) {
                         *open &= !holds;
                         changed = true;
                     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::branch::Search;
 use crate::dual::Dual;
 use crate::paths::{Path, States};
-use crate::primal::{Primal, construct, improve};
+use crate::primal::{Calendar, Primal, construct, improve};
 use crate::problem::Problem;
 use crate::scope::Scope;
 
@@ -75,6 +75,7 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     let started = Instant::now();
     let states = States::new(problem);
     let scope = Scope::root(problem, &states);
+    let calendar = Calendar::new(problem);
     let mut random = fastrand::Rng::with_seed(effort.seed);
     let mut dual = Dual::new(problem);
     let mut best: Option<Primal> = construct(problem, &states, &dual);
@@ -92,7 +93,7 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         if let Some(plan) = &mut best {
             let mut tries = 0;
             let bound = dual.bound;
-            improve(problem, &states, plan, &mut random, |plan| {
+            improve(problem, &states, &calendar, plan, &mut random, |plan| {
                 tries += 1;
                 tries < 2000 && !near(bound, plan.cost) && (tries % 64 != 0 || !over())
             });
@@ -113,13 +114,19 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         let found = search.advance(problem, &states, &mut dual, cutoff, &over);
         bound = bound.max(search.bound(cutoff));
         if std::env::var_os("SHOW").is_some() && search.seen.is_power_of_two() {
-            eprintln!("{:8.3} s, {} parts seen, bound {:.5} cost {:.6e}", started.elapsed().as_secs_f64(), search.seen, bound / plan.cost, plan.cost);
+            eprintln!(
+                "{:8.3} s, {} parts seen, bound {:.5} cost {:.6e}",
+                started.elapsed().as_secs_f64(),
+                search.seen,
+                bound / plan.cost,
+                plan.cost
+            );
         }
         // As much time for the plan as for the bound.
         let spent = asked.elapsed();
         let asked = Instant::now();
         let mut polish = |plan: &mut Primal| {
-            improve(problem, &states, plan, &mut random, |plan| {
+            improve(problem, &states, &calendar, plan, &mut random, |plan| {
                 !near(bound, plan.cost) && asked.elapsed() < spent && !over()
             });
         };
