@@ -29,7 +29,7 @@ pub(crate) struct Dual {
     misfit: Figures,
     toward: Figures,
     scale: Figures,
-    pace: f64,
+    pub(crate) pace: f64,
     stuck: usize,
     scratch: Scratch,
     margins: Margins,

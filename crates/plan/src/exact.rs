@@ -10,7 +10,7 @@
 //! tensors too small to matter on the fastest tier.
 
 use std::path::{Path as FilePath, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::highs::{Highs, HighsError, Limits, Model};
 use crate::paths::{Path, States};
@@ -79,7 +79,7 @@ impl Solver for Exact {
                 bound = answer.bound * program.unit;
             }
             match Primal::of(problem, &states, program.paths(problem, &answer.values)) {
-                Ok(plan) => return Ok(solution(plan, bound, effort, started.elapsed())),
+                Ok(plan) => return Ok(Solution::new(problem, &states, plan, bound, effort, started)),
                 Err(overflows) => {
                     for overflow in overflows {
                         if let Some(room) = &mut room[overflow.tier] {
@@ -95,18 +95,6 @@ impl Solver for Exact {
 
 /// How often a plan that is some bytes too large, because the solver counts in fractions, is sent back.
 const ATTEMPTS: usize = 5;
-
-fn solution(plan: Primal, bound: f64, effort: &Effort, time: Duration) -> Solution {
-    let bound = bound.min(plan.cost);
-    Solution {
-        // Fractions of what a nanosecond is of the whole are no reason to say that time ended it.
-        met: (plan.cost - bound) / plan.cost <= effort.gap + 1e-9,
-        paths: plan.paths.into_iter().flatten().collect(),
-        cost: plan.cost,
-        bound,
-        time,
-    }
-}
 
 /// The mixed-integer program of a problem.
 struct Program {

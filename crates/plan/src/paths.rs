@@ -257,6 +257,19 @@ fn idle(states: &States, item: &Item, steps: usize, prices: &impl Prices, path: 
     cost
 }
 
+/// Takes detours out of a path: where one use follows the other at once there is no rest between them, so a state there
+/// that is not one of theirs serves nothing unless it makes the way cheaper.
+pub(crate) fn straighten(states: &States, item: &Item, path: &mut Path) {
+    let cost = |from: u8, to: u8| states.cost(usize::from(from), usize::from(to), item.bytes as f64);
+    for i in 1..path.uses.len() {
+        let (before, rest, after) = (path.uses[i - 1], path.rests[i], path.uses[i]);
+        let at_once = item.visits[i - 1].step + 1 == item.visits[i].step;
+        if at_once && cost(before, after) <= cost(before, rest) + cost(rest, after) {
+            path.rests[i] = before;
+        }
+    }
+}
+
 /// The moves of a path: what they cost.
 pub(crate) fn moving(states: &States, item: &Item, path: &Path) -> f64 {
     let bytes = item.bytes as f64;

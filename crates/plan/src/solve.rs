@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::branch::Search;
 use crate::dual::Dual;
-use crate::paths::{Path, States};
+use crate::paths::{Path, States, straighten};
 use crate::primal::{Calendar, Primal, construct, improve};
 use crate::problem::Problem;
 use crate::scope::Scope;
@@ -59,6 +59,23 @@ impl std::fmt::Display for Stop {
 }
 
 impl Solution {
+    /// A plan, and the bound that was proven for it.
+    pub(crate) fn new(
+        problem: &Problem,
+        states: &States,
+        plan: Primal,
+        bound: f64,
+        effort: &Effort,
+        started: Instant,
+    ) -> Solution {
+        let (cost, bound) = (plan.cost, bound.min(plan.cost));
+        let mut paths: Vec<Path> = plan.paths.into_iter().flatten().collect();
+        for (item, path) in problem.items.iter().zip(&mut paths) {
+            straighten(states, item, path);
+        }
+        Solution { paths, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
+    }
+
     /// Why the solver stopped.
     pub fn stop(&self) -> Stop {
         if self.met { Stop::Gap } else { Stop::Time }
@@ -80,8 +97,7 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     let mut dual = Dual::new(problem);
     let mut best: Option<Primal> = construct(problem, &states, &dual);
     let over = || started.elapsed() >= effort.time;
-    // A bound of just what was sought must not fail by a rounding.
-    let near = |bound: f64, cost: f64| cost - bound <= cost * (effort.gap + 1e-12);
+    let near = |bound: f64, cost: f64| near(bound, cost, effort);
     let mut progress = Progress::default();
     loop {
         let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
@@ -97,6 +113,10 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
                 tries += 1;
                 tries < 2000 && !near(bound, plan.cost) && (tries % 64 != 0 || !over())
             });
+        }
+        if std::env::var_os("SHOW").is_some() {
+            let cost = best.as_ref().map_or(f64::INFINITY, |p| p.cost);
+            eprintln!("{:8.3} s root bound {:.5} cost {:.6e} pace {:.2e}", started.elapsed().as_secs_f64(), dual.bound / cost, cost, dual.pace);
         }
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
         if met || over() || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost)) {
@@ -140,14 +160,16 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
             None => polish(plan),
         }
     }
-    best.map(|plan| Solution {
-        met: near(bound, plan.cost),
-        paths: plan.paths.into_iter().flatten().collect(),
-        cost: plan.cost,
-        bound,
-        time: started.elapsed(),
-    })
+    best.map(|plan| Solution::new(problem, &states, plan, bound, effort, started))
 }
+
+/// Whether a plan is as near to a bound as was asked for.
+fn near(bound: f64, cost: f64, effort: &Effort) -> bool {
+    // A bound of just what was sought must not fail by a rounding.
+    cost - bound <= cost * (effort.gap + ROUNDING)
+}
+
+const ROUNDING: f64 = 1e-9;
 
 /// Whether bound and plan still approach each other.
 #[derive(Default)]
