@@ -7,6 +7,7 @@
 use crate::lanes::{Freight, Lanes};
 use crate::paths::{Flight, Path, Prices, States, rest};
 use crate::problem::{Item, Problem};
+use crate::room::Room;
 
 /// What the search knows: what is free, and what things cost.
 pub(crate) struct Ground<'a, P: Prices> {
@@ -14,7 +15,7 @@ pub(crate) struct Ground<'a, P: Prices> {
     pub(crate) states: &'a States,
     pub(crate) lanes: &'a Lanes,
     /// For each tier, the bytes left at each step.
-    pub(crate) left: &'a [Option<Vec<f64>>],
+    pub(crate) left: &'a [Option<Room>],
     pub(crate) prices: &'a P,
 }
 
@@ -134,7 +135,7 @@ impl<P: Prices> Ground<'_, P> {
             lane,
             time: bytes * self.problem.copy[from][to] + self.problem.latency[from][to],
             bytes,
-            left: self.left[usize::from(held)].as_deref(),
+            left: self.left[usize::from(held)].as_ref(),
         }
     }
 

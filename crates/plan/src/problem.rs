@@ -178,6 +178,11 @@ impl Problem {
         self.least
     }
 
+    /// How many tensors have a place that is a decision.
+    pub fn decisions(&self) -> usize {
+        self.items.len()
+    }
+
     /// The time with every tensor on one tier, however little room that has.
     pub fn uniform(trace: &Trace, machine: &Machine, times: &dyn KernelTime, tier: TierId) -> f64 {
         let time = |kernel: &tiercel_workload::Kernel| {

@@ -9,6 +9,7 @@
 use crate::paths::{Path, States};
 use crate::primal::Primal;
 use crate::problem::Problem;
+use crate::room::Room;
 
 /// How much longer than planned a copy may take before it is late, as a share of its own time.
 const SLACK: f64 = 1.0;
@@ -63,15 +64,15 @@ fn path<'a>(primal: &'a mut Primal, entry: &Entry) -> &'a mut Path {
 
 /// Holds memory on a tier from one step up to another as far as it is free; tells how far that is. Backwards where the
 /// second is the lower.
-fn hold(left: &mut Option<Vec<f64>>, bytes: f64, from: u32, to: u32) -> u32 {
+fn hold(left: &mut Option<Room>, bytes: f64, from: u32, to: u32) -> u32 {
     let Some(left) = left else { return to };
     let mut at = from;
     while at != to {
         let step = if to > from { at } else { at - 1 };
-        if left[step as usize] < bytes {
+        if left.at(step as usize) < bytes {
             break;
         }
-        left[step as usize] -= bytes;
+        left.add(step as usize, step as usize + 1, -bytes);
         at = if to > from { at + 1 } else { at - 1 };
     }
     at
