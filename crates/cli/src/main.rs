@@ -3,15 +3,29 @@
 //! Exit status: 0 for success, 1 for a request that cannot be met (no such network, a bad file), 2 for a command line
 //! that cannot be read. Results go to standard output, everything else to standard error.
 
+mod amounts;
+mod compare;
+mod completions;
 mod describe;
 mod figures;
+mod list;
+mod machine;
 mod outcome;
+mod plan;
+mod probe;
+mod progress;
+mod reproduce;
+mod run;
+mod save;
+mod scene;
+mod sizes;
+mod staged;
 mod train;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Run programs that want a lot of fast memory on a little of it.
 #[derive(Parser)]
@@ -23,15 +37,29 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
+    List(list::Arguments),
+    Probe(probe::Arguments),
     Describe(describe::Arguments),
+    Plan(plan::Arguments),
+    Run(run::Arguments),
+    Compare(compare::Arguments),
+    Reproduce(reproduce::Arguments),
     Train(Box<train::Arguments>),
+    Completions(completions::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
+        Verb::List(arguments) => list::run(&arguments),
+        Verb::Probe(arguments) => probe::run(&arguments),
         Verb::Describe(arguments) => describe::run(&arguments),
+        Verb::Plan(arguments) => plan::run(&arguments),
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Compare(arguments) => compare::run(&arguments),
+        Verb::Reproduce(arguments) => reproduce::run(&arguments),
         Verb::Train(arguments) => train::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments, Arguments::command()),
     };
     match result.and_then(|text| show(&text)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,13 +14,15 @@ pub struct Effort {
     pub gap: f64,
     /// The time after which the best plan so far is taken.
     pub time: Duration,
+    /// The rounds of search after which it is taken too: unlike a time, the same on every machine.
+    pub rounds: u32,
     /// Where randomness starts.
     pub seed: u64,
 }
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { gap: 0.01, time: Duration::from_secs(10), seed: 0 }
+        Effort { gap: 0.01, time: Duration::from_secs(10), rounds: 10_000, seed: 0 }
     }
 }
 
@@ -72,7 +74,7 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         }
         round += 1;
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
-        if met || over() || round > 10_000 {
+        if met || over() || round >= effort.rounds {
             return best.map(|plan| Solution {
                 paths: plan.paths.into_iter().flatten().collect(),
                 cost: plan.cost,
