@@ -1,8 +1,10 @@
 //! Plans: where every tensor lives at every step, decided ahead of time, with a proof of how good that is.
 
 mod dual;
+mod lanes;
 #[cfg(test)]
 mod oracle;
+mod overlap;
 mod paths;
 pub mod plan;
 mod primal;

@@ -23,12 +23,24 @@ pub(crate) struct States {
 }
 
 /// A way through the tiers: a state for every use, and for every rest between, before and after.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Path {
     pub(crate) uses: Vec<u8>,
     /// The rest before use `i` is `rests[i]`; the last one follows the last use. Rests of tensors that do not exist
     /// then are the state beside them.
     pub(crate) rests: Vec<u8>,
+    /// Where copies overlap kernels: the copy that ends at each use and the one that begins after it.
+    pub(crate) flights: Vec<[Flight; 2]>,
+}
+
+/// A copy while kernels run; nothing where the tensor does not move.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Flight {
+    /// The boundaries at which it starts and has ended.
+    pub(crate) start: u32,
+    pub(crate) done: u32,
+    /// The time that it takes of its lane beside each kernel.
+    pub(crate) beside: Vec<(u32, f64)>,
 }
 
 impl States {
@@ -59,6 +71,17 @@ impl States {
         };
         let moves = all.iter().map(|a| all.iter().map(|b| way(*a, *b)).collect()).collect();
         States { all, moves }
+    }
+
+    /// The copy that it takes to go from one state to another, as a pair of tiers; `None` where none is needed, and
+    /// an error where there is no way.
+    pub(crate) fn copying(&self, from: usize, to: usize) -> Result<Option<(u8, u8)>, ()> {
+        let (each, _) = self.moves[from][to];
+        match each {
+            0.0 => Ok(None),
+            each if each.is_finite() => Ok(Some((self.all[from].tier, self.all[to].tier))),
+            _ => Err(()),
+        }
     }
 
     /// What it takes to bring `bytes` from one state to another.
@@ -293,4 +316,10 @@ pub(crate) fn stretches(
         hold(*state, (step, step + 1));
     }
     hold(path.rests[path.uses.len()], rest(item, path.uses.len(), steps));
+    // A copy in flight is on both tiers.
+    for (state, flights) in path.uses.iter().zip(&path.flights) {
+        for flight in flights.iter().filter(|flight| flight.start < flight.done) {
+            each(states.tier(*state), flight.start as usize, flight.done as usize);
+        }
+    }
 }

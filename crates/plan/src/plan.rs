@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_workload::Trace;
 
-use crate::paths::{State, States};
+use crate::paths::{Flight, State, States};
 use crate::problem::{Formulation, Item, Problem};
 use crate::solve::Solution;
 
@@ -99,25 +99,28 @@ impl Plan {
             if first.tier > 0 {
                 plan.births.push(Birth { tensor: tensor.clone(), tier: name(first.tier) });
             }
-            let mut at = |boundary: u32, from: State, to: State| {
+            let mut at = |boundary: u32, flight: Option<&Flight>, from: State, to: State| {
                 for (action, from, to) in actions(from, to) {
                     let (from, to) = (name(from), name(to));
                     let tensor = tensor.clone();
-                    plan.moves.push(Move { start: boundary, done: boundary, tensor, action, from, to });
+                    let copies = matches!(action, Action::Move | Action::Fetch);
+                    let (start, done) = match flight {
+                        Some(flight) if copies => (flight.start, flight.done),
+                        _ => (boundary, boundary),
+                    };
+                    plan.moves.push(Move { start, done, tensor, action, from, to });
                 }
             };
+            let flight = |i: usize, side: usize| path.flights.get(i).map(|flights| &flights[side]);
             walk(item, path.uses.len(), |boundary, i, arrives| match arrives {
                 true if i == 0 && !exists_before => {}
-                true => at(boundary, state(path.rests[i]), state(path.uses[i])),
+                true => at(boundary, flight(i, 0), state(path.rests[i]), state(path.uses[i])),
                 false if i + 1 == path.uses.len() && !item.persistent => {}
-                false => {
-                    // A kernel that writes leaves no copy behind.
-                    let used = state(path.uses[i]);
-                    at(boundary, used, state(path.rests[i + 1]));
-                }
+                // A kernel that writes leaves no copy behind.
+                false => at(boundary, flight(i, 1), state(path.uses[i]), state(path.rests[i + 1])),
             });
         }
-        plan.moves.sort_by(|a, b| (a.start, &a.tensor).cmp(&(b.start, &b.tensor)));
+        plan.moves.sort_by(|a, b| (a.start, a.done, &a.tensor).cmp(&(b.start, b.done, &b.tensor)));
         plan
     }
 
@@ -180,6 +183,7 @@ impl std::fmt::Display for Formulation {
         f.write_str(match self {
             Formulation::Static => "autotm-static",
             Formulation::Synchronous => "autotm-sync",
+            Formulation::Asynchronous => "autotm-async",
         })
     }
 }

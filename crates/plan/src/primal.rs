@@ -5,6 +5,8 @@
 //! is, so times that do not add up over operands are counted as they are.
 
 use crate::dual::Dual;
+use crate::lanes::Lanes;
+use crate::overlap::Ground;
 use crate::paths::{Path, Prices, Scratch, States, cheapest, moving, stretches};
 use crate::problem::{Call, Item, Problem};
 
@@ -16,7 +18,11 @@ pub(crate) struct Primal {
     placements: Vec<usize>,
     /// For each tier with a limit, the bytes left at each step.
     left: Vec<Option<Vec<f64>>>,
+    /// What each tensor's moves cost, and the same with what tables do not list.
+    moves: Vec<f64>,
     moving: Vec<f64>,
+    /// What links have left beside kernels, where copies may overlap them.
+    lanes: Option<Lanes>,
     /// What kernels and moves take together.
     pub(crate) cost: f64,
     scratch: Scratch,
@@ -61,7 +67,9 @@ impl Primal {
             paths: vec![None; problem.items.len()],
             placements: problem.calls.iter().map(Call::fastest).collect(),
             left: problem.room.clone(),
+            moves: vec![0.0; problem.items.len()],
             moving: vec![0.0; problem.items.len()],
+            lanes: problem.lanes.clone(),
             cost: f64::INFINITY,
             scratch: Scratch::default(),
         }
@@ -84,19 +92,28 @@ impl Primal {
         let item = &problem.items[at];
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
         let quote = Quote { primal: self, problem, item, guide };
-        let cost = cheapest(problem, states, item, &quote, &mut scratch, &mut path);
+        let (cost, moves) = match &self.lanes {
+            Some(lanes) if !item.visits.is_empty() => {
+                Ground { problem, states, lanes, left: &self.left, prices: &quote }.cheapest(item, &mut path)
+            }
+            _ => {
+                let cost = cheapest(problem, states, item, &quote, &mut scratch, &mut path);
+                (cost, if cost.is_finite() { moving(states, item, &path) } else { cost })
+            }
+        };
         self.scratch = scratch;
         if cost.is_finite() {
-            self.put(problem, states, at, path);
+            self.put(problem, states, at, path, moves);
         }
         cost.is_finite()
     }
 
-    fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path) {
+    /// Gives a tensor a path, the moves of which cost so much.
+    fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path, moves: f64) {
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, -1.0);
         // What a table does not list counts with the moves: it depends on this tensor alone.
-        let mut apart = moving(states, item, &path);
+        let mut apart = moves;
         for (visit, state) in item.visits.iter().zip(&path.uses) {
             let tier = states.tier(*state);
             match problem.other(visit, tier) {
@@ -104,6 +121,8 @@ impl Primal {
                 None => self.set(problem, visit.step as usize, usize::from(visit.operand), tier),
             }
         }
+        self.book(states, &path, -1.0);
+        self.moves[at] = moves;
         self.moving[at] = apart;
         self.paths[at] = Some(path);
     }
@@ -112,8 +131,22 @@ impl Primal {
         let path = self.paths[at].take()?;
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
+        self.book(states, &path, 1.0);
         self.moving[at] = 0.0;
         Some(path)
+    }
+
+    /// Takes the time of a path's copies off their links, or gives it back.
+    fn book(&mut self, states: &States, path: &Path, sign: f64) {
+        let Some(lanes) = &mut self.lanes else { return };
+        for (i, [arrival, departure]) in path.flights.iter().enumerate() {
+            let [before, used, after] = [path.rests[i], path.uses[i], path.rests[i + 1]].map(usize::from);
+            for (flight, from, to) in [(arrival, before, used), (departure, used, after)] {
+                if let Ok(Some(lane)) = states.copying(from, to) {
+                    lanes.book(lane, flight, sign);
+                }
+            }
+        }
     }
 
     fn occupy(&mut self, problem: &Problem, states: &States, item: &Item, path: &Path, sign: f64) {
@@ -209,6 +242,7 @@ pub(crate) fn improve(
         let some = primal.rivals(problem, states, &alive, lead, random);
         mark += 1;
         let before = primal.share(problem, &some, &mut seen, mark);
+        let moves: Vec<f64> = some.iter().map(|at| primal.moves[*at]).collect();
         let old: Vec<Option<Path>> = some.iter().map(|at| primal.take(problem, states, *at)).collect();
         let mut order: Vec<usize> = some.clone();
         random.shuffle(&mut order[1..]);
@@ -222,9 +256,9 @@ pub(crate) fn improve(
             for at in &order[..placed] {
                 primal.take(problem, states, *at);
             }
-            for (at, path) in some.iter().zip(old) {
+            for ((at, path), moves) in some.iter().zip(old).zip(moves) {
                 if let Some(path) = path {
-                    primal.put(problem, states, *at, path);
+                    primal.put(problem, states, *at, path, moves);
                 }
             }
         }

@@ -69,6 +69,18 @@ pub enum Flaw {
         /// The tier.
         tier: String,
     },
+    /// A kernel would use a tensor that is being moved.
+    #[error(
+        "step {step}: {tensor} is used while it is being moved; that must be done at boundary {done} only"
+    )]
+    InFlight {
+        /// When.
+        step: u32,
+        /// The tensor.
+        tensor: String,
+        /// The boundary at which the move must be done.
+        done: u32,
+    },
     /// A tensor that outlives the iteration ends elsewhere than it began.
     #[error("{tensor} begins the iteration on {begins} and ends it on {ends}")]
     NoReturn {
@@ -96,6 +108,16 @@ struct Replay<'a> {
     used: Vec<u64>,
     /// The tensor that came to each tier last.
     latest: Vec<usize>,
+    /// Moves that have started and are not done: tensor, boundary, and whether the old place is kept.
+    flying: Vec<Flying>,
+}
+
+/// A move under way: the bytes are on both tiers.
+struct Flying {
+    at: usize,
+    done: u32,
+    to: TierId,
+    keeps: bool,
 }
 
 /// Makes sure that a plan can run: capacity at every step, data where kernels need it, every move legal.
@@ -122,6 +144,7 @@ pub fn verify(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<(), Flaw>
             .collect(),
         used: vec![0; machine.tiers.len()],
         latest: vec![0; machine.tiers.len()],
+        flying: Vec::new(),
     };
     let lifetimes = Lifetimes::new(trace);
     let (given, born, dying) = calendar(trace, &lifetimes);
@@ -137,6 +160,7 @@ pub fn verify(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<(), Flaw>
         if boundary == 0 {
             replay.birth(&given);
         }
+        replay.land(boundary);
         for m in leaving {
             replay.apply(boundary, tensor(&m.tensor)?, m)?;
         }
@@ -216,6 +240,10 @@ impl Replay<'_> {
     }
 
     fn death(&mut self, at: usize) {
+        if let Some(flying) = self.flying.iter().position(|flying| flying.at == at) {
+            let to = self.flying.swap_remove(flying).to;
+            self.vacate(at, to);
+        }
         if let Some(home) = self.tensors[at].home.take() {
             self.vacate(at, home);
         }
@@ -242,6 +270,14 @@ impl Replay<'_> {
             return Err(illegal("it must be done before it may start"));
         }
         let copied = here.copies.iter().position(|copy| *copy == to);
+        if m.done > m.start && matches!(m.action, Action::Move | Action::Fetch) && copied.is_none() {
+            if self.flying.iter().any(|flying| flying.at == at) {
+                return Err(illegal("it is being moved already"));
+            }
+            self.occupy(at, to);
+            self.flying.push(Flying { at, done: m.done, to, keeps: m.action == Action::Fetch });
+            return Ok(());
+        }
         match (m.action, copied) {
             (Action::Drop | Action::Forget, None) => return Err(illegal("there is no copy of it")),
             (Action::Move | Action::Fetch, Some(_)) => return Err(illegal("it is there already")),
@@ -263,10 +299,26 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Ends the moves that must be done at a boundary.
+    fn land(&mut self, boundary: u32) {
+        for flying in self.flying.extract_if(.., |flying| flying.done <= boundary).collect::<Vec<_>>() {
+            let here = &mut self.tensors[flying.at];
+            let Some(from) = here.home.replace(flying.to) else { continue };
+            match flying.keeps {
+                true => here.copies.push(from),
+                false => self.vacate(flying.at, from),
+            }
+        }
+    }
+
     fn kernel(&mut self, step: u32, kernel: &tiercel_workload::Kernel) -> Result<(), Flaw> {
         self.capacity(step)?;
         for u in kernel.reads.iter().chain(&kernel.writes) {
             let at = u.tensor.0 as usize;
+            if let Some(flying) = self.flying.iter().find(|flying| flying.at == at) {
+                let tensor = self.trace.tensors[at].name.clone();
+                return Err(Flaw::InFlight { step, tensor, done: flying.done });
+            }
             let home = self.tensors[at].home.expect("a sound trace uses what is alive");
             if !self.machine.tier(home).computable {
                 let tensor = self.trace.tensors[at].name.clone();

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId};
 use tiercel_workload::Tensor;
 
-use crate::times::{KernelTime, Roofline};
+use crate::times::{KernelTime, Roofline, traffic};
 use crate::world::{Work, World};
 use share::{Demand, Shares};
 
@@ -216,6 +216,23 @@ impl World for Sim {
     fn measured(&self) -> bool {
         false
     }
+}
+
+/// The shares of their undisturbed speeds that a kernel and copies beside it get: the kernel's first.
+///
+/// The kernel's reads, then writes, lie on `tiers` and it takes `alone` undisturbed; each copy is a pair of tiers.
+pub fn beside(
+    machine: &Machine,
+    kernel: &tiercel_workload::Kernel,
+    tiers: &[TierId],
+    alone: Nanos,
+    copies: &[(TierId, TierId)],
+) -> Vec<f64> {
+    let seconds = alone.0.max(1) as f64 / 1e9;
+    let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds)];
+    let speed = |(from, to)| machine.link(from, to).map_or(0.0, |link| link.speed().0);
+    demands.extend(copies.iter().map(|lane| Demand::copy(lane.0, lane.1, speed(*lane))));
+    Shares::new(machine).divide(&demands)
 }
 
 /// How long it takes to copy `bytes` between two tiers with nothing else going on.
