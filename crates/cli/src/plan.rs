@@ -136,6 +136,11 @@ fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Res
     fast.iter().map(play).collect()
 }
 
+/// `0.055` as `5.5 %`.
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e6).round() / 1e4)
+}
+
 fn inverse(
     scene: &Scene,
     system: &System,
@@ -148,9 +153,9 @@ fn inverse(
     let found = least_fast(system, &setting, ends.fast_only, within, ITERATIONS, || progress.tick());
     found.map_err(|error| error.to_string())?.ok_or_else(|| {
         format!(
-            "{} is never within {:.4} % of fast-only ({}), not even with {} of fast memory",
+            "{} is never within {} of fast-only ({}), not even with {} of fast memory",
             system.name,
-            within * 100.0,
+            percent(within),
             ends.fast_only,
             Fast::Share(1.25).bytes(scene.peak, scene.machine.grain())
         )
@@ -209,8 +214,7 @@ fn single(
     match within {
         None => writeln!(out, "{}: {}\n", scene.title(), run.system)?,
         Some(within) => {
-            let percent = within * 100.0;
-            writeln!(out, "{}: {} within {percent} % of fast-only\n", scene.title(), run.system)?;
+            writeln!(out, "{}: {} within {} of fast-only\n", scene.title(), run.system, percent(within))?;
         }
     }
     let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");

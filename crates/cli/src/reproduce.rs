@@ -96,27 +96,34 @@ fn document(paper: &Paper, rows: &[Row]) -> Value {
 fn table(out: &mut String, paper: &Paper, rows: &[Row]) -> std::fmt::Result {
     writeln!(out, "{}\nsimulated on {}\n", paper.title, paper.machine)?;
     let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
-    let mut place = "";
-    for row in rows {
-        if row.place != place {
-            writeln!(out, "{}{}", if place.is_empty() { "" } else { "\n" }, row.place)?;
-            writeln!(out, "  {:<width$} {:>12} {:>10}", "", "the paper", "ours")?;
-            place = row.place;
+    let mut places: Vec<&str> = Vec::new();
+    rows.iter().for_each(|row| {
+        if !places.contains(&row.place) {
+            places.push(row.place);
         }
-        let ours = row.ours.as_ref().map_or("-".to_string(), |ours| digits(*ours));
-        let mark = match row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)) {
-            Some(true) => "as the paper",
-            Some(false) => "differs",
-            None => "",
-        };
-        let line = format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
-        writeln!(out, "{}", line.trim_end())?;
-        if let Err(error) = &row.ours {
-            writeln!(out, "    {error}")?;
-        }
+    });
+    for place in places {
+        writeln!(out, "{place}")?;
+        writeln!(out, "  {:<width$} {:>12} {:>10}", "", "the paper", "ours")?;
+        rows.iter().filter(|row| row.place == place).try_for_each(|row| line(out, row, width))?;
+        writeln!(out)?;
     }
-    writeln!(out)?;
     paper.remarks.iter().try_for_each(|remark| writeln!(out, "- {remark}"))
+}
+
+fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
+    let ours = row.ours.as_ref().map_or("-".to_string(), |ours| digits(*ours));
+    let mark = match row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)) {
+        Some(true) => "as the paper",
+        Some(false) => "differs",
+        None => "",
+    };
+    let text = format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
+    writeln!(out, "{}", text.trim_end())?;
+    match &row.ours {
+        Ok(_) => Ok(()),
+        Err(error) => writeln!(out, "    {error}"),
+    }
 }
 
 /// Three digits that matter.

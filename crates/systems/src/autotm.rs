@@ -19,3 +19,11 @@ pub(crate) const SYNC: System = System {
     prepare: |setting| follow(Planner::Synchronous, setting),
     ..STATIC
 };
+
+/// The asynchronous formulation.
+pub(crate) const ASYNC: System = System {
+    name: "autotm-async",
+    about: "planned ahead: tensors move while kernels run",
+    prepare: |setting| follow(Planner::Asynchronous, setting),
+    ..STATIC
+};

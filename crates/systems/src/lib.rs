@@ -36,7 +36,7 @@ mod simulate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tiercel_core::{Machine, Nanos, Policy, TierId, Traffic};
+use tiercel_core::{Bytes, Machine, Nanos, Policy, TierId, Traffic};
 use tiercel_plan::{Flaw, PlanError};
 use tiercel_run::KernelTime;
 use tiercel_workload::{Kernel, Trace, spelling};
@@ -47,10 +47,10 @@ pub use planning::Planned;
 pub use simulate::{Recording, Run, simulate, simulate_prepared, simulate_recorded};
 
 /// The system that is used where none is named.
-pub const DEFAULT: &str = "autotm-sync";
+pub const DEFAULT: &str = "autotm-async";
 
 /// Every system, in the order in which tables list them: a new one joins with a line here and a file of its own.
-pub static ALL: [System; 10] = [
+pub static ALL: [System; 11] = [
     fixed::FAST_ONLY,
     fixed::SLOW_ONLY,
     fixed::FIRST_TOUCH,
@@ -61,6 +61,7 @@ pub static ALL: [System; 10] = [
     cachedarrays::LMP,
     autotm::STATIC,
     autotm::SYNC,
+    autotm::ASYNC,
 ];
 
 /// One system: what it is called, what it is, and how it is wired.
@@ -182,12 +183,14 @@ pub enum SystemError {
         error: PlanError,
     },
     /// No plan was found.
-    #[error("{system}: no plan found within {time:?}")]
+    #[error("{system}: found no plan that keeps to {limit} of {tier}")]
     NoPlan {
         /// The system.
         system: &'static str,
-        /// How long was searched.
-        time: Duration,
+        /// The fastest tier.
+        tier: String,
+        /// What there is of it.
+        limit: Bytes,
     },
     /// The plan must not run.
     #[error("the plan does not fit: {0}")]

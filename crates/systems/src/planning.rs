@@ -16,6 +16,8 @@ pub enum Planner {
     Static,
     /// AutoTM's synchronous problem.
     Synchronous,
+    /// AutoTM's asynchronous problem.
+    Asynchronous,
 }
 
 impl Planner {
@@ -24,6 +26,7 @@ impl Planner {
         match self {
             Planner::Static => "autotm-static",
             Planner::Synchronous => "autotm-sync",
+            Planner::Asynchronous => "autotm-async",
         }
     }
 
@@ -31,6 +34,7 @@ impl Planner {
         match self {
             Planner::Static => Formulation::Static,
             Planner::Synchronous => Formulation::Synchronous,
+            Planner::Asynchronous => Formulation::Asynchronous,
         }
     }
 
@@ -41,8 +45,12 @@ impl Planner {
         let problem = problem.map_err(|error| SystemError::Problem { system: self.name(), error })?;
         let effort = Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
         let solution = solve(&problem, &effort);
-        let solution =
-            solution.ok_or(SystemError::NoPlan { system: self.name(), time: options.time })?;
+        let fastest = &machine.tiers[0];
+        let solution = solution.ok_or_else(|| SystemError::NoPlan {
+            system: self.name(),
+            tier: fastest.name.clone(),
+            limit: fastest.capacity,
+        })?;
         let plan = Plan::new(trace, machine, &problem, &solution);
         Ok(Planned { plan, solve: Some(solution.time), met: solution.met })
     }
