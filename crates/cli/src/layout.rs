@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let table = table::read(&bytes).map_err(|error| wrong(error.to_string()))?;
     drop(bytes);
     let time = Duration::from_nanos(arguments.time.0).saturating_sub(started.elapsed());
-    let effort = Effort { gap: 0.0, time, seed: arguments.seed };
+    let effort = Effort { gap: 0.0, time, seed: arguments.seed, ..Effort::default() };
     let mut bar = Bar::new(started, arguments.time);
     let packing =
         pack_watched(&table.buffers, arguments.capacity, &effort, &mut |progress| bar.show(progress));

@@ -4,17 +4,31 @@
 //! that cannot be read (and a bad file, for `layout`, whose 1 says that nothing fits). Results go to standard output,
 //! everything else to standard error.
 
+mod amounts;
+mod compare;
+mod completions;
 mod describe;
 mod figures;
 mod files;
 mod layout;
+mod list;
+mod machine;
 mod outcome;
+mod plan;
+mod probe;
+mod progress;
+mod reproduce;
+mod run;
+mod save;
+mod scene;
+mod sizes;
+mod staged;
 mod train;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Run programs that want a lot of fast memory on a little of it.
 #[derive(Parser)]
@@ -26,17 +40,33 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
+    List(list::Arguments),
+    Probe(probe::Arguments),
     Describe(describe::Arguments),
     Layout(layout::Arguments),
+    Plan(plan::Arguments),
+    Run(run::Arguments),
+    Compare(compare::Arguments),
+    Reproduce(reproduce::Arguments),
     Train(Box<train::Arguments>),
+    Completions(completions::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
+        Verb::List(arguments) => list::run(&arguments).map_err(Failure::from),
+        Verb::Probe(arguments) => probe::run(&arguments).map_err(Failure::from),
         Verb::Describe(arguments) => describe::run(&arguments).map_err(Failure::from),
-        Verb::Layout(arguments) => layout::run(&arguments),
+        Verb::Plan(arguments) => plan::run(&arguments).map_err(Failure::from),
+        Verb::Run(arguments) => run::run(&arguments).map_err(Failure::from),
+        Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),
+        Verb::Reproduce(arguments) => reproduce::run(&arguments).map_err(Failure::from),
         Verb::Train(arguments) => train::run(&arguments).map_err(Failure::from),
+        Verb::Layout(arguments) => layout::run(&arguments),
+        Verb::Completions(arguments) => {
+            completions::run(&arguments, Arguments::command()).map_err(Failure::from)
+        }
     };
     match result.and_then(|text| show(&text).map_err(Failure::from)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -52,7 +52,7 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     }
     let mut plan = best?;
     let mut costs = vec![plan.cost];
-    while !near(bound, plan.cost, effort) && !over() {
+    while !near(bound, plan.cost, effort) && !over() && costs.len() as u32 <= effort.rounds {
         let mut tries = 0;
         improve(problem, &states, &calendar, &mut plan, &mut random, |plan| {
             tries += 1;

@@ -27,7 +27,7 @@ pub mod verify;
 
 pub use exact::Exact;
 pub use highs::HighsError;
-pub use offsets::arranged;
+pub use offsets::{Arranged, arranged};
 pub use plan::{Action, Birth, Move, Plan};
 pub use problem::{Formulation, PlanError, Problem};
 pub use solve::{Effort, Solution, Stop, solve};

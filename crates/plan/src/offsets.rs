@@ -5,7 +5,7 @@
 //! close to the peak of live bytes; [`arranged`] keeps the loop for when that is not close enough.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_run::KernelTime;
@@ -17,6 +17,19 @@ use crate::problem::{Formulation, PlanError, Problem};
 use crate::solve::{Effort, solve};
 use crate::verify::{Flaw, Stay, replay, verify};
 
+/// A plan with places for its tensors, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Arranged {
+    /// The plan.
+    pub plan: Plan,
+    /// Whether the search stopped because the plan was good enough.
+    pub met: bool,
+    /// Whether every tensor has its place; where not, the plan counts bytes only.
+    pub packed: bool,
+    /// How long all of it took.
+    pub time: Duration,
+}
+
 /// How often a plan is made anew with less memory because it could not be packed.
 const ROUNDS: u32 = 6;
 
@@ -27,7 +40,7 @@ pub fn arranged(
     times: &dyn KernelTime,
     formulation: Formulation,
     effort: &Effort,
-) -> Result<Plan, PlanError> {
+) -> Result<Arranged, PlanError> {
     let whole = machine.tiers[0].capacity.0;
     let mut limit = whole;
     let mut loose = None;
@@ -42,11 +55,10 @@ pub fn arranged(
         let time = (effort.time.saturating_sub(started.elapsed()) / 2).max(effort.time / 20);
         let solution = solve(&problem, &Effort { time, ..*effort }).ok_or(PlanError::NoPlan)?;
         let mut plan = Plan::new(trace, machine, &problem, &solution);
-        let excess = match assign(&mut plan, trace, machine, effort) {
-            Ok(()) => return Ok(plan),
-            Err(excess) => excess,
-        };
-        loose.get_or_insert(plan);
+        let packed = assign(&mut plan, trace, machine, effort);
+        let arranged = Arranged { plan, met: solution.met, packed: packed.is_ok(), time: started.elapsed() };
+        let Err(excess) = packed else { return Ok(arranged) };
+        loose.get_or_insert(arranged);
         limit -= excess.min(whole / 10).max(whole / 200);
     }
     loose.ok_or(PlanError::NoPlan)
@@ -89,7 +101,7 @@ pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort
 }
 
 /// The longest that one packing may take.
-const PACKING: std::time::Duration = std::time::Duration::from_secs(3);
+const PACKING: Duration = Duration::from_secs(3);
 
 fn size(trace: &Trace, machine: &Machine, tensor: usize) -> u64 {
     let bytes = Bytes(trace.tensors[tensor].bytes.0.max(1));

@@ -161,7 +161,7 @@ pub(crate) fn tiny(seed: u64) -> (Trace, Machine, Formulation) {
 
 #[test]
 fn bounds_hold_and_plans_are_as_good_as_they_say() {
-    let effort = Effort { gap: 0.0, time: Duration::from_millis(8), seed: 1 };
+    let effort = Effort { gap: 0.0, time: Duration::from_millis(8), seed: 1, ..Effort::default() };
     for_seeds(1000, |seed| {
         let (trace, machine, formulation) = tiny(seed);
         let times: Box<dyn KernelTime> =

@@ -203,7 +203,7 @@ impl Problem {
         // The largest first: where a table would be too long, the smallest are left out of it.
         operands.sort_by_key(|item| std::cmp::Reverse(self.items[*item as usize].bytes));
         let mut most = operands.len();
-        while self.tiers.pow(most as u32) > TABLE {
+        while self.tiers.saturating_pow(most as u32) > TABLE {
             most -= 1;
         }
         let (listed, rest) = operands.split_at(most);

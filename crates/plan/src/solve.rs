@@ -17,13 +17,15 @@ pub struct Effort {
     pub gap: f64,
     /// The time after which the best plan so far is taken.
     pub time: Duration,
+    /// The rounds of search after which it is taken too: unlike a time, the same on every machine.
+    pub rounds: u32,
     /// Where randomness starts.
     pub seed: u64,
 }
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { gap: 0.01, time: Duration::from_secs(10), seed: 0 }
+        Effort { gap: 0.01, time: Duration::from_secs(10), rounds: 10_000, seed: 0 }
     }
 }
 
@@ -119,14 +121,19 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
             });
         }
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
-        if met || over() || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost)) {
+        if met
+            || over()
+            || progress.rounds() >= effort.rounds
+            || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost))
+        {
             break;
         }
     }
     let mut bound = dual.bound;
     let mut search = Search::new(problem, &states, &dual);
     while let Some(plan) = &mut best {
-        if near(bound, plan.cost) || over() {
+        // Splitting goes by the clock, which rounds are there to avoid.
+        if near(bound, plan.cost) || over() || progress.rounds() >= effort.rounds {
             break;
         }
         let cutoff = plan.cost * (1.0 - effort.gap);
@@ -169,6 +176,11 @@ struct Progress {
 }
 
 impl Progress {
+    /// Rounds that have been noted.
+    fn rounds(&self) -> u32 {
+        self.gaps.len() as u32
+    }
+
     /// Notes where they are; says whether the last rounds brought next to nothing.
     fn stalls(&mut self, bound: f64, cost: Option<f64>) -> bool {
         let Some(cost) = cost else { return false };
