@@ -38,7 +38,7 @@ fn bits_do_not_depend_on_what_is_computed_again() {
         let inside: HashSet<_> = all.iter().filter(|c| !c.leaves_layer).map(|c| c.value).collect();
         let half: HashSet<_> = all.iter().step_by(2).map(|c| c.value).collect();
         let expected = train(program.clone());
-        for dropped in [inside, half] {
+        for dropped in [inside, half].into_iter().filter(|dropped| !dropped.is_empty()) {
             let again = program.recomputing(&dropped);
             assert!(again.trace.kernels.len() > program.trace.kernels.len(), "{name}: nothing runs again");
             assert_eq!(train(again), expected, "{name}");
