@@ -6,6 +6,7 @@
 mod describe;
 mod figures;
 mod outcome;
+mod report;
 mod train;
 
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Describe(describe::Arguments),
+    Report(report::Arguments),
     Train(Box<train::Arguments>),
 }
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
         Verb::Describe(arguments) => describe::run(&arguments),
+        Verb::Report(arguments) => report::run(&arguments),
         Verb::Train(arguments) => train::run(&arguments),
     };
     match result.and_then(|text| show(&text)) {

@@ -6,6 +6,7 @@ use tiercel_core::{Bytes, Nanos};
 
 use crate::curve::Point;
 use crate::header::kind;
+use crate::run::add_up;
 
 /// One run in figures. Sums are over all its iterations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -123,7 +124,7 @@ impl Row {
 
     /// The share of the time that kernels waited.
     pub fn stall_share(&self) -> Option<f64> {
-        let all: u64 = self.iteration_ns.iter().fold(0, |sum, time| sum.saturating_add(*time));
+        let all = add_up(self.iteration_ns.iter().copied());
         (all > 0).then(|| self.stall_ns as f64 / all as f64)
     }
 

@@ -403,7 +403,7 @@ impl Log {
                 continue;
             }
             let wrong = |what: String| EventsError::Line { line, what };
-            let parsed = match serde_json::from_slice::<Line<'_>>(&text) {
+            let parsed = match serde_json::from_slice::<Line<'_>>(text.trim_ascii_end()) {
                 Ok(parsed) => parsed,
                 Err(error) if !whole && error.is_eof() => {
                     log.notes.push(format!("line {line} is cut off: the run did not end as it should"));

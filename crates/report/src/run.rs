@@ -202,13 +202,13 @@ impl Run {
 
     /// The time of all stalls together.
     pub fn stall(&self) -> Nanos {
-        self.stalls.iter().map(|stall| length(stall.span)).sum()
+        Nanos(add_up(self.stalls.iter().map(|stall| length(stall.span).0)))
     }
 
     /// Bytes moved in all iterations together, towards faster tiers and towards slower ones.
     pub fn moved(&self) -> (Bytes, Bytes) {
-        let fetched = self.iterations.iter().map(|i| i.fetched).sum();
-        (fetched, self.iterations.iter().map(|i| i.evicted).sum())
+        let fetched = add_up(self.iterations.iter().map(|i| i.fetched.0));
+        (Bytes(fetched), Bytes(add_up(self.iterations.iter().map(|i| i.evicted.0))))
     }
 
     /// Its figures, as a row of a comparison.
@@ -227,7 +227,7 @@ impl Run {
             fast_fraction: peak.map(|peak| header.fast_bytes.0 as f64 / peak.0 as f64),
             fast_bytes: header.fast_bytes,
             iteration_ns: self.iterations.iter().map(|i| i.time().0).collect(),
-            stall_ns: self.iterations.iter().map(|i| i.stall.0).sum(),
+            stall_ns: add_up(self.iterations.iter().map(|i| i.stall.0)),
             fetched_bytes: fetched,
             evicted_bytes: evicted,
             peak_fast_bytes: self.peak.first().copied().unwrap_or_default(),
@@ -242,6 +242,11 @@ impl Run {
         let (fast, slow) = (price(self.header.tiers.first())?, price(self.header.tiers.last())?);
         Some(crate::curve::Price::new(fast, slow, self.header.peak_bytes?))
     }
+}
+
+/// A sum that stays at the largest number where it would go beyond: figures of files may be anything.
+pub(crate) fn add_up(figures: impl Iterator<Item = u64>) -> u64 {
+    figures.fold(0, u64::saturating_add)
 }
 
 /// How long a span is.

@@ -7,7 +7,7 @@ use tiercel_core::Bytes;
 use crate::columns;
 use crate::comparison::Comparison;
 use crate::curve::Curve;
-use crate::run::Run;
+use crate::run::{Run, add_up};
 use crate::stalls::{Stalls, advice, meaning};
 use crate::table::{Align, Table, number};
 
@@ -85,8 +85,7 @@ impl Run {
             let share = row.stall_share().unwrap_or(0.0);
             line("stall", format!("{} an iteration, {} of the time", row.stall(), columns::percent(share)))?;
         }
-        let moved: Bytes =
-            self.copies.iter().fold(Bytes::ZERO, |sum, c| Bytes(sum.0.saturating_add(c.bytes.0)));
+        let moved = Bytes(add_up(self.copies.iter().map(|copy| copy.bytes.0)));
         line("recorded", format!("{} kernels, {} copies of {moved}", self.kernels.len(), self.copies.len()))?;
         for note in &self.notes {
             line("note", note.clone())?;
@@ -120,7 +119,7 @@ fn stalls(out: &mut String, stalls: &Stalls) -> std::fmt::Result {
     }
     write!(out, "{table}")?;
     if stalls.all.len() > LONGEST {
-        let rest: u64 = stalls.all[LONGEST..].iter().map(|w| w.time.0).sum();
+        let rest = add_up(stalls.all[LONGEST..].iter().map(|w| w.time.0));
         writeln!(out, "  and {} more, {} together", stalls.all.len() - LONGEST, tiercel_core::Nanos(rest))?;
     }
     writeln!(out, "\n  {}", advice(cause))

@@ -144,6 +144,12 @@ mod tests {
         Span { began: Nanos(began), ended: Nanos(ended) }
     }
 
+    /// A number up to `most`, and more often a small one.
+    fn up_to(random: &mut fastrand::Rng, most: u64) -> u64 {
+        let shift = random.u32(0..20);
+        random.u64(0..=most >> shift)
+    }
+
     #[test]
     fn few_marks_stay_as_they_are() {
         let bar =
@@ -156,11 +162,11 @@ mod tests {
     fn merged_bars_cover_and_count_what_they_stand_for() {
         for_seeds(30, |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
-            let window = random.u64(1..1 << random.u32(10..50));
+            let window = 1 + up_to(&mut random, 1 << 50);
             let all: Vec<Bar> = (0..random.usize(1..3000))
                 .map(|label| {
                     let began = random.u64(0..window);
-                    let ended = began + random.u64(0..=(window - began) >> random.u32(0..20));
+                    let ended = began + up_to(&mut random, window - began);
                     let (row, kind) = (random.u32(0..3), random.u32(0..3));
                     Bar { span: span(began, ended), row, kind, label, bytes: random.u64(0..100), count: 1 }
                 })
@@ -191,8 +197,8 @@ mod tests {
             let all: Vec<Rect> = (0..random.usize(1..3000))
                 .map(|label| {
                     let (began, offset) = (random.u64(0..window), random.u64(0..extent));
-                    let ended = began + random.u64(0..=(window - began) >> random.u32(0..20));
-                    let bytes = random.u64(0..=(extent - offset) >> random.u32(0..20));
+                    let ended = began + up_to(&mut random, window - began);
+                    let bytes = up_to(&mut random, extent - offset);
                     Rect { span: span(began, ended), offset, bytes, kind: random.u32(0..3), label, count: 1 }
                 })
                 .collect();

@@ -3,7 +3,7 @@
 //! Numbers go into flat lists and names into one table, because a long run has tens of thousands of marks. Times count
 //! from the start of the window that is shown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 use tiercel_core::{Cause, Nanos, Span, Step};
@@ -32,7 +32,16 @@ pub(super) struct Charts {
     names: Vec<String>,
     pub(super) lanes: Vec<Lane>,
     pub(super) maps: Vec<Map>,
+    /// What the colours of the timeline mean, as far as they are used.
+    #[serde(skip)]
+    pub(super) kinds: Vec<Kind>,
+    /// The same for the maps.
+    #[serde(skip)]
+    pub(super) roles: Vec<Kind>,
 }
+
+/// What marks are called, and the name of their colour.
+pub(super) type Kind = (&'static str, &'static str);
 
 /// A row of the timeline, or a few where marks overlap.
 #[derive(Debug, Serialize)]
@@ -43,7 +52,7 @@ pub(super) struct Lane {
     what: String,
     rows: usize,
     /// What the kinds of its marks are called, and the names of their colours.
-    kinds: Vec<(&'static str, &'static str)>,
+    kinds: Vec<Kind>,
     /// Seven numbers a mark: beginning, length, row, kind, name, how many it stands for, bytes.
     bars: Vec<u64>,
 }
@@ -60,6 +69,9 @@ pub(super) struct Map {
     rects: Vec<u64>,
     /// Five numbers a zone: beginning, length, offset, bytes, name.
     zones: Vec<u64>,
+    /// The numbers of the roles that are used.
+    #[serde(skip)]
+    used: BTreeSet<u32>,
 }
 
 /// How many marks a chart has, and what was merged to get there.
@@ -73,7 +85,7 @@ pub(super) struct Count {
 }
 
 /// The colours of roles; the last is for objects of which nobody said.
-pub(super) const ROLE_COLOURS: [(&str, &str); 7] = [
+const ROLE_COLOURS: [Kind; 7] = [
     ("weight", "--weight"),
     ("gradient", "--gradient"),
     ("state", "--state"),
@@ -83,7 +95,7 @@ pub(super) const ROLE_COLOURS: [(&str, &str); 7] = [
     ("other", "--other"),
 ];
 
-const PHASES: [(&str, &str); 5] = [
+const PHASES: [Kind; 5] = [
     ("forward", "--forward"),
     ("backward", "--backward"),
     ("update", "--update"),
@@ -91,13 +103,13 @@ const PHASES: [(&str, &str); 5] = [
     ("computed again", "--again"),
 ];
 
-const CAUSES: [(&str, &str); 3] = [
+pub(super) const CAUSES: [Kind; 3] = [
     ("waits: bytes not there yet", "--stall"),
     ("waits: still being copied away", "--stall-leaving"),
     ("waits: memory not free yet", "--stall-space"),
 ];
 
-const COPIES: [(&str, &str); 3] = [("fetch", "--fetch"), ("evict", "--evict"), ("shift", "--other")];
+const COPIES: [Kind; 3] = [("fetch", "--fetch"), ("evict", "--evict"), ("shift", "--other")];
 
 /// The names in use, each once.
 #[derive(Default)]
@@ -134,7 +146,7 @@ impl Charts {
         let view = view(run, window);
         let mut names = Names::default();
         let (mut counts, mut timeline) = (Vec::new(), Count::default());
-        let lanes = timeline_lanes(run, window, view, budget / 2, &mut names, &mut timeline);
+        let (lanes, kinds) = timeline_lanes(run, window, view, budget / 2, &mut names, &mut timeline);
         counts.push(timeline);
         let mut maps = Vec::new();
         for tier in 0..run.header.tiers.len() {
@@ -146,7 +158,9 @@ impl Charts {
         }
         let iterations = run.iterations.iter().filter(|i| i.began.0 >= window.0 && i.ended.0 <= window.1);
         let iterations = iterations.map(|i| (i.number, i.began.0 - window.0, i.ended.0 - window.0)).collect();
-        (Charts { window, view, iterations, names: names.list, lanes, maps }, counts)
+        let used: BTreeSet<u32> = maps.iter().flat_map(|map| map.used.iter().copied()).collect();
+        let roles = used.into_iter().filter_map(|role| ROLE_COLOURS.get(role as usize).copied()).collect();
+        (Charts { window, view, iterations, names: names.list, lanes, maps, kinds, roles }, counts)
     }
 }
 
@@ -190,16 +204,22 @@ struct Lanes<'a> {
     view: (u64, u64),
     budget: usize,
     lanes: Vec<Lane>,
+    kinds: Vec<Kind>,
     count: &'a mut Count,
 }
 
 impl Lanes<'_> {
-    fn add(&mut self, title: String, what: String, kinds: &[(&'static str, &'static str)], bars: Vec<Bar>) {
+    fn add(&mut self, title: String, what: String, kinds: &[Kind], bars: Vec<Bar>) {
         if bars.is_empty() {
             return;
         }
         let things = bars.len();
         let few = thin::bars(bars, self.window.1 - self.window.0, self.budget);
+        for (number, kind) in kinds.iter().enumerate() {
+            if !self.kinds.contains(kind) && few.iter().any(|bar| bar.kind == number as u32) {
+                self.kinds.push(*kind);
+            }
+        }
         let rows = few.iter().map(|bar| bar.row as usize + 1).max().unwrap_or(1);
         self.count.marks += few.len();
         self.count.shown += few.iter().filter(|bar| meets(bar.span, self.view)).count();
@@ -221,10 +241,10 @@ fn timeline_lanes(
     budget: usize,
     names: &mut Names,
     count: &mut Count,
-) -> Vec<Lane> {
+) -> (Vec<Lane>, Vec<Kind>) {
     let copies = lanes(run);
     let budget = budget / (2 + copies.len());
-    let mut all = Lanes { window, view, budget, lanes: Vec::new(), count };
+    let mut all = Lanes { window, view, budget, lanes: Vec::new(), kinds: Vec::new(), count };
     let bar = |span, kind, label| Bar { span: within(span, window), row: 0, kind, label, bytes: 0, count: 1 };
 
     let kernels = run.kernels.iter().filter(|k| meets(k.span, window));
@@ -273,7 +293,7 @@ fn timeline_lanes(
             });
         all.add(title, format!("{kind} {from} → {to}"), &COPIES, bars.collect());
     }
-    all.lanes
+    (all.lanes, all.kinds)
 }
 
 /// The number of the colour of an object.
@@ -323,5 +343,6 @@ fn map(
     });
     let zones: Vec<u64> = zones.collect();
     let top = zones.chunks(5).map(|zone| zone[2].saturating_add(zone[3])).fold(top, u64::max);
-    (Map { tier: header.name.clone(), capacity: header.capacity.0, top, rects, zones }, count)
+    let used = few.iter().map(|rect| rect.kind).collect();
+    (Map { tier: header.name.clone(), capacity: header.capacity.0, top, rects, zones, used }, count)
 }

@@ -24,7 +24,7 @@ fn matrices(out: &mut String, comparison: &Comparison) -> fmt::Result {
     let systems = comparison.distinct(|row| row.system.clone());
     let nets = comparison.distinct(|row| (row.net.clone(), row.batch));
     let known = comparison.rows.iter().filter(|row| row.slowdown.is_some()).count();
-    if systems.len() < 2 || known < 4 || (nets.len() < 2 && shares(comparison).len() < 2) {
+    if systems.len() < 3 || known < 4 || (nets.len() < 2 && shares(comparison).len() < 2) {
         return Ok(());
     }
     out.push_str(
@@ -75,7 +75,8 @@ fn matrix(
     nets: &[(String, Option<u64>)],
 ) -> fmt::Result {
     let percent = columns::percent(share as f64 / 1000.0);
-    let shown: Vec<&String> = systems.iter().filter(|s| rows.iter().any(|row| row.system == **s)).collect();
+    let here = |system: &&String| *system != "fast-only" && rows.iter().any(|row| row.system == **system);
+    let shown: Vec<&String> = systems.iter().filter(here).collect();
     write!(
         out,
         "<figure class=\"matrix\"><figcaption>{percent} fast memory{}{}</figcaption>\n<div class=\"scroll\"><table>\
@@ -93,15 +94,12 @@ fn matrix(
             continue;
         }
         write!(out, "<tr><th scope=\"row\">{}</th>", Text(net))?;
-        let best = of_net
-            .iter()
-            .filter(|row| row.system != "fast-only")
-            .filter_map(|row| row.slowdown)
-            .fold(f64::INFINITY, f64::min);
+        let others = of_net.iter().filter(|row| row.system != "fast-only");
+        let best = others.filter_map(|row| row.slowdown).fold(f64::INFINITY, f64::min);
         for system in &shown {
             match of_net.iter().find(|row| row.system == **system).and_then(|row| row.slowdown) {
                 Some(slowdown) => {
-                    let best = if slowdown <= best && **system != "fast-only" { " best" } else { "" };
+                    let best = if slowdown <= best { " best" } else { "" };
                     let text = columns::factor(slowdown);
                     write!(out, "<td class=\"h{}{best}\">{text}</td>", heat(slowdown))?;
                 }

@@ -5,7 +5,7 @@
   addEventListener("error", (event) => { failures.push(event.message); page.dataset.errors = failures.length; });
 
   // --- figures as people read them -----------------------------------------------------------------------------------
-  const short = (x) => (x >= 100 ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x.toFixed(2)).replace(/\.?0+$/, (z) => z[0] === "." ? "" : z);
+  const short = (x) => (x >= 100 ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x.toFixed(2)).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
   const time = (ns) => ns >= 1e9 ? short(ns / 1e9) + " s" : ns >= 1e6 ? short(ns / 1e6) + " ms"
     : ns >= 1e3 ? short(ns / 1e3) + " µs" : Math.round(ns) + " ns";
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -185,7 +185,7 @@
       // Times count from the start of the iteration that is shown.
       const start = this.run.data.iterations.filter((i) => i[1] <= from + 1).pop();
       const zero = start && start[2] >= to - 1 ? start[1] : 0;
-      const all = ticks(from - zero, to - zero, f.width / 110, 10);
+      const all = ticks(from - zero, to - zero, f.width / 85, 10);
       const far = Math.max(Math.abs(from - zero), to - zero);
       const [unit, name] = far >= 2e9 ? [1e9, "s"] : far >= 2e6 ? [1e6, "ms"] : far >= 2e3 ? [1e3, "µs"] : [1, "ns"];
       const step = all.length > 1 ? (all[1] - all[0]) / unit : 1;

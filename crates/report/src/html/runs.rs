@@ -4,10 +4,10 @@ use std::fmt::{self, Write};
 
 use tiercel_core::{Bytes, Nanos};
 
-use super::charts::{BUDGET, Charts, Count, ROLE_COLOURS};
+use super::charts::{BUDGET, CAUSES, Charts, Count, Kind};
 use super::escape::{Text, data};
 use crate::columns::percent;
-use crate::run::Run;
+use crate::run::{Run, add_up};
 use crate::stalls::{Share, Stalls, advice, meaning};
 
 /// How many bars a list of what waited has.
@@ -112,7 +112,7 @@ fn cards(out: &mut String, run: &Run) -> fmt::Result {
 /// Where the time of an iteration went, as one bar.
 fn breakdown(out: &mut String, run: &Run) -> fmt::Result {
     let sum = |pick: &dyn Fn(&crate::run::Iteration) -> Nanos| -> u64 {
-        run.iterations.iter().fold(0u64, |sum, i| sum.saturating_add(pick(i).0))
+        add_up(run.iterations.iter().map(|i| pick(i).0))
     };
     let all = sum(&|i| i.time());
     if all == 0 {
@@ -207,25 +207,18 @@ fn timeline(out: &mut String, number: usize, charts: &Charts, count: &Count) -> 
     out.push_str("<figure class=\"timeline\"><figcaption>What ran when</figcaption>\n");
     let lanes: Vec<&str> = charts.lanes.iter().map(|lane| lane.title.as_str()).collect();
     plot(out, number, "timeline", &format!("timeline of {}", lanes.join(", ")), count)?;
+    legend(out, &charts.kinds)?;
+    merged(out, count)?;
+    out.push_str("</figure>\n");
+    Ok(())
+}
+
+fn legend(out: &mut String, kinds: &[Kind]) -> fmt::Result {
     out.push_str("<ul class=\"legend\">");
-    let has = |word: &str| lanes.iter().any(|title| title.starts_with(word));
-    let entries = [
-        ("compute", "forward", "--forward"),
-        ("compute", "backward", "--backward"),
-        ("compute", "update", "--update"),
-        ("stall", "waiting: bytes not there yet", "--stall"),
-        ("stall", "still being copied away", "--stall-leaving"),
-        ("stall", "memory not free yet", "--stall-space"),
-        ("fetch", "fetch", "--fetch"),
-        ("evict", "evict", "--evict"),
-    ];
-    for (lane, name, colour) in entries.into_iter().filter(|(lane, ..)| has(lane)) {
-        let _ = lane;
+    for (name, colour) in kinds {
         write!(out, "<li><i style=\"background:var({colour})\"></i>{name}</li>")?;
     }
     out.push_str("</ul>\n");
-    merged(out, count)?;
-    out.push_str("</figure>\n");
     Ok(())
 }
 
@@ -233,11 +226,8 @@ fn maps(out: &mut String, number: usize, run: &Run, charts: &Charts, counts: &[C
     if charts.maps.is_empty() {
         return Ok(());
     }
-    out.push_str("<figure class=\"maps\"><figcaption>What lay where</figcaption>\n<ul class=\"legend\">");
-    for (name, colour) in ROLE_COLOURS {
-        write!(out, "<li><i style=\"background:var({colour})\"></i>{name}</li>")?;
-    }
-    out.push_str("</ul>\n");
+    out.push_str("<figure class=\"maps\"><figcaption>What lay where</figcaption>\n");
+    legend(out, &charts.roles)?;
     for (at, (map, count)) in charts.maps.iter().zip(counts).enumerate() {
         let (capacity, top) = (Bytes(map.capacity), Bytes(map.top));
         let tier = run.header.tiers.iter().position(|tier| tier.name == map.tier);
@@ -301,7 +291,7 @@ fn waiting(out: &mut String, run: &Run) -> fmt::Result {
     }
     out.push_str("</tbody></table></div>\n");
     if stalls.all.len() > LINES {
-        let rest: u64 = stalls.all[LINES..].iter().fold(0, |sum, w| sum.saturating_add(w.time.0));
+        let rest = add_up(stalls.all[LINES..].iter().map(|w| w.time.0));
         writeln!(out, "<p>And {} more, {} together.</p>", stalls.all.len() - LINES, Nanos(rest))?;
     }
     out.push_str("</details></figure>\n");
@@ -314,12 +304,14 @@ fn bars(out: &mut String, stalls: &Stalls, title: &str, shares: &[Share]) -> fmt
     let most = shares.first().map_or(1, |share| share.time.0).max(1);
     for share in shares.iter().take(BARS) {
         let width = share.time.0 as f64 / most as f64 * 100.0;
+        let colour =
+            CAUSES.iter().find(|(name, _)| name.ends_with(&share.name)).map_or("--stall", |(_, c)| c);
         let times = if share.times == 1 { "once".to_string() } else { format!("{} times", share.times) };
         let tip = format!("{}\n{}, {}, {times}", share.name, share.time, percent(stalls.share(share.time)));
         write!(
             out,
-            "<tr class=\"mark\" data-tip=\"{}\"><th scope=\"row\">{}</th><td class=\"bar\"><i style=\"width:{width:.2}%\">\
-             </i></td><td class=\"n\">{}</td></tr>",
+            "<tr class=\"mark\" data-tip=\"{}\"><th scope=\"row\">{}</th><td class=\"bar\"><i style=\"width:{width:.2}%;\
+             background:var({colour})\"></i></td><td class=\"n\">{}</td></tr>",
             Text(&tip),
             Text(&share.name),
             share.time
@@ -327,7 +319,7 @@ fn bars(out: &mut String, stalls: &Stalls, title: &str, shares: &[Share]) -> fmt
     }
     out.push_str("</tbody></table>");
     if shares.len() > BARS {
-        let rest: u64 = shares[BARS..].iter().fold(0, |sum, share| sum.saturating_add(share.time.0));
+        let rest = add_up(shares[BARS..].iter().map(|share| share.time.0));
         write!(out, "<p class=\"note\">and {} more, {} together</p>", shares.len() - BARS, Nanos(rest))?;
     }
     out.push_str("</div>\n");
