@@ -11,6 +11,7 @@ use crate::run::{Run, length};
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stalls {
     /// All of it together.
+    #[serde(rename = "stall_ns")]
     pub total: Nanos,
     /// By kernel, object and cause, the longest first. Their times add up to the total.
     pub all: Vec<Waiting>,

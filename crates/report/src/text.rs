@@ -86,12 +86,23 @@ impl Run {
             line("stall", format!("{} an iteration, {} of the time", row.stall(), columns::percent(share)))?;
         }
         let moved = Bytes(add_up(self.copies.iter().map(|copy| copy.bytes.0)));
-        line("recorded", format!("{} kernels, {} copies of {moved}", self.kernels.len(), self.copies.len()))?;
+        line(
+            "recorded",
+            format!(
+                "{}, {} of {moved}",
+                count(self.kernels.len(), "kernel", "kernels"),
+                count(self.copies.len(), "copy", "copies")
+            ),
+        )?;
         for note in &self.notes {
             line("note", note.clone())?;
         }
         stalls(out, &Stalls::new(self))
     }
+}
+
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 fn stalls(out: &mut String, stalls: &Stalls) -> std::fmt::Result {
@@ -122,5 +133,24 @@ fn stalls(out: &mut String, stalls: &Stalls) -> std::fmt::Result {
         let rest = add_up(stalls.all[LONGEST..].iter().map(|w| w.time.0));
         writeln!(out, "  and {} more, {} together", stalls.all.len() - LONGEST, tiercel_core::Nanos(rest))?;
     }
-    writeln!(out, "\n  {}", advice(cause))
+    out.push('\n');
+    for line in wrapped(advice(cause), 100) {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
+}
+
+/// A text in lines of at most so many characters, unless one word has more.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_string()),
+        }
+    }
+    lines
 }

@@ -83,15 +83,21 @@ fn check(browser: &Path, name: &str, report: &Report, plots: usize) {
         assert_eq!(number(plot, "data-drawn"), number(plot, "data-shown"), "{name}: {plot}");
         assert!(number(plot, "data-shown") > 0, "{name}: {plot}");
     }
-    for (look, size, options) in [
-        ("light", "--window-size=1280,2400", &[][..]),
-        ("dark", "--window-size=1280,2400", &["--blink-settings=preferredColorScheme=0"][..]),
-        ("phone", "--window-size=500,2400", &[][..]),
+    // A browser's window has a least width; a frame has none.
+    let phone = folder().join(format!("{name}-phone.html"));
+    let frame =
+        format!("<iframe src=\"{name}.html\" width=\"390\" height=\"2380\" style=\"border:0\"></iframe>");
+    std::fs::write(&phone, format!("<!DOCTYPE html><body style=\"margin:0\">{frame}</body>"))
+        .expect("writes");
+    for (look, page, size, options) in [
+        ("light", &path, "--window-size=1280,2400", &[][..]),
+        ("dark", &path, "--window-size=1280,2400", &["--blink-settings=preferredColorScheme=0"][..]),
+        ("phone", &phone, "--window-size=500,2400", &[][..]),
     ] {
         let shot = folder().join(format!("{name}-{look}.png"));
         let _ = std::fs::remove_file(&shot);
         let to = format!("--screenshot={}", shot.display());
-        let (_, complaints) = visit(browser, &path, "", &[&[size, to.as_str()], options].concat());
+        let (_, complaints) = visit(browser, page, "", &[&[size, to.as_str()], options].concat());
         assert!(complaints.is_empty(), "{name}: {complaints:#?}");
         let colours = colours(&std::fs::read(&shot).expect("a screenshot"));
         assert!(colours > 30, "{name}, {look}: only {colours} colours; the page is blank");
@@ -142,6 +148,82 @@ fn colours(png: &[u8]) -> usize {
         above = row;
     }
     seen.len()
+}
+
+/// What a script behind the page does: moves the pointer over every chart, zooms in and back, sorts a table; and what
+/// it saw, a line each.
+const VISITOR: &str = r#"<pre id="visitor"></pre><script>
+const tip = document.getElementById("tip"), out = document.getElementById("visitor"), seen = new Set();
+const say = (text) => out.append(text + "\n");
+const plots = [...document.querySelectorAll(".plot")], drawn = () => plots.map((p) => p.dataset.drawn).join(" ");
+for (const plot of plots) {
+  const box = plot.getBoundingClientRect();
+  for (let i = 0; i < 60; i++) for (let j = 0; j < 30; j++) {
+    const clientX = box.left + 80 + (box.width - 90) * i / 60, clientY = box.top + 5 + (box.height - 30) * j / 30;
+    plot.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX, clientY, pointerType: "mouse" }));
+    if (!tip.hidden) seen.add(tip.textContent.split("\n")[0]);
+  }
+}
+for (const name of seen) say("hover " + name);
+say("before " + drawn());
+document.querySelector("[data-zoom='0.5']").click();
+say("closer " + drawn());
+document.querySelector("[data-zoom='0']").click();
+say("after " + drawn());
+const box = plots[0].getBoundingClientRect();
+const drag = (kind, at) => plots[0].dispatchEvent(new PointerEvent(kind,
+  { bubbles: true, clientX: box.left + 80 + box.width * at, clientY: box.top + 9, pointerType: "mouse", pointerId: 1 }));
+plots[0].setPointerCapture = () => {};
+drag("pointerdown", .3); drag("pointermove", .5); drag("pointerup", .5);
+say("dragged " + drawn());
+const head = document.querySelector("table.rows th.n"), column = head.cellIndex, body = head.closest("table").tBodies[0];
+head.click();
+const values = () => [...body.rows].map((row) => +row.cells[column].dataset.v);
+const ordered = (list, way) => list.every((v, at) => !at || way * (v - list[at - 1]) >= 0);
+const first = head.getAttribute("aria-sort") === "ascending" ? 1 : -1;
+say("sorted " + ordered(values(), first)); head.click(); say("sorted back " + ordered(values(), -first));
+say("wide " + (document.documentElement.scrollWidth - innerWidth));
+</script>"#;
+
+#[test]
+fn hovering_names_tensors_and_zooming_shows_fewer_marks() {
+    let Some(browser) = browser() else { return };
+    let played = scene::simulate("vgg16", 16, "optane-autotm", 0.3, "cachedarrays-lmp");
+    let run = Run::new(played.log());
+    let path = folder().join("visited.html");
+    let page = Report::of_runs("A page with a visitor", vec![run.clone()]).html();
+    std::fs::write(&path, page.replace("</body>", &format!("{VISITOR}</body>"))).expect("writes");
+    let (dom, complaints) = visit(&browser, &path, "#all", &["--window-size=500,2000", "--dump-dom"]);
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    let said = dom.split("<pre id=\"visitor\">").nth(1).expect("the visitor was there");
+    let said: Vec<&str> = said.split("</pre>").next().expect("it ends").lines().collect();
+    let line = |word: &str| {
+        let found = said.iter().find_map(|line| line.strip_prefix(word));
+        found.unwrap_or_else(|| panic!("no {word} in {said:#?}"))
+    };
+    let known = |name: &&str| {
+        let name = name.split(" and ").next().unwrap_or_default();
+        let object = |name: &str| run.objects.iter().any(|o| &*o.name == name);
+        let kernel = |name: &str| run.header.kernels.iter().any(|k| k.name == name);
+        let waited =
+            name.split_once(" for ").is_some_and(|(k, o)| (kernel(k) || k == "loading") && object(o));
+        object(name) || kernel(name) || waited || name == "free" || name == "loading"
+    };
+    let hovered: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("hover ")).collect();
+    let strange: Vec<&&str> = hovered.iter().filter(|name| !known(name)).collect();
+    assert!(strange.is_empty(), "{strange:?} are no names");
+    let tensors = hovered.iter().filter(|name| run.objects.iter().any(|o| &*o.name == **name)).count();
+    assert!(tensors > 50, "{tensors} tensors were named");
+    let numbers =
+        |word: &str| -> Vec<u32> { line(word).split(' ').map(|n| n.parse().expect("a number")).collect() };
+    let (before, closer, after) = (numbers("before "), numbers("closer "), numbers("after "));
+    assert_eq!(before, after, "reset shows the same again");
+    for (number, chart) in [("closer", closer), ("dragged", numbers("dragged "))] {
+        assert!(chart.iter().zip(&before).all(|(near, far)| 0 < *near && near <= far), "{number}: {chart:?}");
+        assert!(chart[0] < before[0], "{number}: {chart:?} of {before:?}");
+    }
+    assert_eq!((line("sorted "), line("sorted back ")), ("true", "true"));
+    assert_eq!(line("wide "), "0", "nothing sticks out of a narrow window");
 }
 
 #[test]

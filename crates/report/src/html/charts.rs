@@ -129,8 +129,9 @@ impl Names {
     }
 }
 
+/// Whether a span that took any time has a part in a stretch of time.
 fn meets(span: Span, (from, to): (u64, u64)) -> bool {
-    span.began.0 < to && from < span.ended.0
+    span.began.0 < to && from < span.ended.0 && span.began < span.ended
 }
 
 /// Cuts a span to the window, counted from the window's start.
