@@ -31,7 +31,8 @@ fn matrices(out: &mut String, comparison: &Comparison) -> fmt::Result {
         "<p>How much slower than with everything in fast memory: 1.00× is as fast. Fast memory is a share of the most \
          bytes alive at once.</p>\n<div class=\"matrices\">\n",
     );
-    for machine in comparison.distinct(|row| (row.machine.clone(), row.measured)) {
+    let machines = comparison.distinct(|row| (row.machine.clone(), row.measured));
+    for machine in &machines {
         for share in shares(comparison) {
             let rows: Vec<&Row> = comparison
                 .rows
@@ -40,7 +41,8 @@ fn matrices(out: &mut String, comparison: &Comparison) -> fmt::Result {
                 .filter(|row| row.slowdown.is_some() && of_share(row, share))
                 .collect();
             if !rows.is_empty() {
-                matrix(out, &machine.0, share, &rows, &systems, &nets)?;
+                let on = if machines.len() > 1 { format!(", {}", machine.0) } else { String::new() };
+                matrix(out, &on, share, &rows, &systems, &nets)?;
             }
         }
     }
@@ -68,7 +70,7 @@ fn of_share(row: &Row, share: i64) -> bool {
 
 fn matrix(
     out: &mut String,
-    machine: &str,
+    on: &str,
     share: i64,
     rows: &[&Row],
     systems: &[String],
@@ -79,10 +81,9 @@ fn matrix(
     let shown: Vec<&String> = systems.iter().filter(here).collect();
     write!(
         out,
-        "<figure class=\"matrix\"><figcaption>{percent} fast memory{}{}</figcaption>\n<div class=\"scroll\"><table>\
+        "<figure class=\"matrix\"><figcaption>{percent} fast memory{}</figcaption>\n<div class=\"scroll\"><table>\
          <thead><tr><th></th>",
-        if machine.is_empty() { "" } else { ", " },
-        Text(machine)
+        Text(on)
     )?;
     for system in &shown {
         write!(out, "<th scope=\"col\"><span>{}</span></th>", Text(system))?;
