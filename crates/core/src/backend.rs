@@ -7,16 +7,25 @@
 use crate::units::{Bytes, Nanos, TierId};
 
 /// A copy that has been started; later copies have larger numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Ticket(pub u64);
 
 /// A stretch of one tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// The tier.
     pub tier: TierId,
     /// Where in the tier it starts.
     pub offset: Bytes,
+}
+
+/// When the bytes of a copy moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Span {
+    /// When its link took it up.
+    pub began: Nanos,
+    /// When the last byte had arrived, or the copy was given up.
+    pub ended: Nanos,
 }
 
 /// Bytes to move, and what must have happened before the first of them moves.
@@ -54,6 +63,12 @@ pub trait Backend {
     /// Says that nobody needs the bytes of this copy any more: what has not moved yet need not. The copy still
     /// ends, and counts as done well.
     fn cancel(&mut self, ticket: Ticket);
+
+    /// When the bytes of a copy that has ended moved, for whoever records it; `None` where none moved or nobody knows.
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        let _ = ticket;
+        None
+    }
 
     /// Says that nobody will ask about this copy again; it has ended.
     fn forget(&mut self, ticket: Ticket);

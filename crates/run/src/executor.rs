@@ -180,6 +180,8 @@ impl<'t> Executor<'t> {
             self.prepare(manager, policy)?;
         }
         self.load(manager, policy, is_fed)?;
+        let iteration = self.iterations;
+        manager.note(|| Event::IterationBegan { iteration });
         let began = manager.now();
         let Totals { stall, fetched, evicted, .. } = *manager.totals();
         for ahead in 0..self.lookahead.min(self.scripts.len()) {
@@ -190,7 +192,6 @@ impl<'t> Executor<'t> {
         }
         let time = manager.now() - began;
         policy.iteration_ended(manager)?;
-        let iteration = self.iterations;
         manager.note(|| Event::IterationEnded { iteration });
         self.iterations += 1;
         let after = manager.totals();

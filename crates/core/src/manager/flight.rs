@@ -308,7 +308,10 @@ impl<B: Backend + ?Sized> Manager<B> {
             self.ghosts[tier.index()].retain(|ghost| ghost.flight != id);
         }
         let Flight { ticket, object, .. } = flight;
-        self.note(|| Event::CopyEnded { ticket, object, outcome });
+        if self.journal.is_some() {
+            let span = self.backend.span(ticket);
+            self.note(|| Event::CopyEnded { ticket, object, outcome, span });
+        }
         flight
     }
 
