@@ -32,6 +32,15 @@ pub struct Traffic {
     pub write: Bytes,
 }
 
+/// What a program says of a kernel beside its operands, for policies that know their way about networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark<'a> {
+    /// The kernel's type, such as `conv` or `batch-norm.backward`.
+    pub op: &'a str,
+    /// Which visit of a layer it belongs to: one more wherever another layer begins, or another pass over one.
+    pub visit: u32,
+}
+
 /// Decides which objects live where, while the program runs.
 ///
 /// Every method may start copies and change primaries through the manager. None has to wait: a kernel waits for
@@ -39,6 +48,13 @@ pub struct Traffic {
 pub trait Policy {
     /// What the policy is called on the command line.
     fn name(&self) -> &str;
+
+    /// Says which kernel comes next, before anything is made for it: Sentinel's mark at the end of a layer (section
+    /// VI). A program that knows nothing of layers never says it.
+    fn mark(&mut self, manager: &mut Manager, step: Step, mark: Mark<'_>) -> Result<(), Error> {
+        let _ = (manager, step, mark);
+        Ok(())
+    }
 
     /// Gives a new object its first region.
     fn place(&mut self, manager: &mut Manager, object: ObjectId) -> Result<(), Error>;
@@ -66,5 +82,11 @@ pub trait Policy {
     fn traffic(&mut self, manager: &mut Manager, operands: &[Operand]) -> Option<Vec<Traffic>> {
         let _ = (manager, operands);
         None
+    }
+
+    /// Whether the policy has learned what it wants to know of the program. Comparisons leave out the iterations
+    /// before.
+    fn settled(&self) -> bool {
+        true
     }
 }
