@@ -27,7 +27,7 @@ pub use kernels::{KernelTier, Kernels, Kind};
 pub use machine::{Backing, Compute, Link, Machine, MachineError, Tier};
 pub use manager::{EvictError, Manager};
 pub use object::ObjectId;
-pub use policy::{Mark, Operand, Policy, Traffic};
+pub use policy::{Operand, Policy, Traffic};
 pub use region::RegionId;
 pub use units::{Bandwidth, Bytes, Nanos, Step, TierId};
 pub use zone::{Space, ZoneId};

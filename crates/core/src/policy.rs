@@ -32,15 +32,6 @@ pub struct Traffic {
     pub write: Bytes,
 }
 
-/// What a program says of a kernel beside its operands, for policies that know their way about networks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark<'a> {
-    /// The kernel's type, such as `conv` or `batch-norm.backward`.
-    pub op: &'a str,
-    /// Which visit of a layer it belongs to: one more wherever another layer begins, or another pass over one.
-    pub visit: u32,
-}
-
 /// Decides which objects live where, while the program runs.
 ///
 /// Every method may start copies and change primaries through the manager. None has to wait: a kernel waits for
@@ -49,10 +40,9 @@ pub trait Policy {
     /// What the policy is called on the command line.
     fn name(&self) -> &str;
 
-    /// Says which kernel comes next, before anything is made for it: Sentinel's mark at the end of a layer (section
-    /// VI). A program that knows nothing of layers never says it.
-    fn mark(&mut self, manager: &mut Manager, step: Step, mark: Mark<'_>) -> Result<(), Error> {
-        let _ = (manager, step, mark);
+    /// A kernel of this type (such as `conv` or `batch-norm.backward`) comes next; nothing has been made for it yet.
+    fn coming(&mut self, manager: &mut Manager, step: Step, op: &str) -> Result<(), Error> {
+        let _ = (manager, step, op);
         Ok(())
     }
 
@@ -68,6 +58,13 @@ pub trait Policy {
     /// A kernel has ended.
     fn after(&mut self, manager: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
         let _ = (manager, step, operands);
+        Ok(())
+    }
+
+    /// A layer of the program has ended, and all that the program had to say of its objects is said (the mark that
+    /// Sentinel, section VI, asks programs for).
+    fn layer_ended(&mut self, manager: &mut Manager) -> Result<(), Error> {
+        let _ = manager;
         Ok(())
     }
 

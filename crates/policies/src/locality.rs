@@ -4,7 +4,7 @@
 //! operating system moves pages and a single object may lie on both sides. Where pages or cache lines decide, the share
 //! of the bytes stands for both.
 
-use tiercel_core::{Bytes, Error, Hint, Manager, Mark, ObjectId, Operand, Policy, Step, TierId, Traffic};
+use tiercel_core::{Bytes, Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId, Traffic};
 
 /// What was asked for, and how much of it was found in the fastest tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -85,8 +85,12 @@ impl Policy for Watched {
         self.policy.name()
     }
 
-    fn mark(&mut self, m: &mut Manager, step: Step, mark: Mark<'_>) -> Result<(), Error> {
-        self.policy.mark(m, step, mark)
+    fn coming(&mut self, m: &mut Manager, step: Step, op: &str) -> Result<(), Error> {
+        self.policy.coming(m, step, op)
+    }
+
+    fn layer_ended(&mut self, m: &mut Manager) -> Result<(), Error> {
+        self.policy.layer_ended(m)
     }
 
     fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use tiercel_core::{Bytes, Manager, Mark, Nanos, ObjectId, Operand, Step};
+use tiercel_core::{Bytes, Manager, Nanos, ObjectId, Operand, Step};
 use tiercel_workload::lifetimes::visits;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Lifetimes, Tensor, TensorId, Trace, Use};
@@ -83,7 +83,8 @@ pub struct Notebook {
     prefix: u64,
     began: Nanos,
     op: String,
-    visit: Option<u32>,
+    /// Layers that have ended in this iteration.
+    visit: u32,
 }
 
 impl Default for Notebook {
@@ -100,7 +101,7 @@ impl Default for Notebook {
             prefix: 0,
             began: Nanos::ZERO,
             op: String::new(),
-            visit: None,
+            visit: 0,
         }
     }
 }
@@ -126,11 +127,15 @@ impl Notebook {
         self.objects.get(&object).copied()
     }
 
-    /// The program says which kernel comes next.
-    pub fn mark(&mut self, mark: Mark<'_>) {
+    /// A kernel of this type comes next.
+    pub fn coming(&mut self, op: &str) {
         self.op.clear();
-        self.op.push_str(mark.op);
-        self.visit = Some(mark.visit);
+        self.op.push_str(op);
+    }
+
+    /// A layer has ended.
+    pub fn layer_ended(&mut self) {
+        self.visit += 1;
     }
 
     /// A new object is to be placed; returns the tensor that it stands for, if one of its name was seen before.
@@ -165,8 +170,7 @@ impl Notebook {
             }
             return;
         }
-        let visit = self.visit.unwrap_or(self.kernels as u32);
-        self.prefix = mix(self.prefix, u64::from(visit));
+        self.prefix = mix(self.prefix, u64::from(self.visit));
         let mut unknown = false;
         for operand in operands {
             let tensor = self.objects.get(&operand.object);
@@ -180,7 +184,7 @@ impl Notebook {
         self.recognise();
         self.began = m.now();
         if self.draft.is_some() {
-            let kernel = self.kernel(operands, visit);
+            let kernel = self.kernel(operands);
             let draft = self.draft.as_mut().expect("just seen");
             draft.kernels.push(kernel);
             draft.prefixes.push(self.prefix);
@@ -195,7 +199,7 @@ impl Notebook {
         self.follows = followed.or_else(|| self.known.iter().rposition(like));
     }
 
-    fn kernel(&self, operands: &[Operand], visit: u32) -> Kernel {
+    fn kernel(&self, operands: &[Operand]) -> Kernel {
         let uses = |wanted: &dyn Fn(&&Operand) -> bool| {
             let operands = operands.iter().filter(wanted);
             operands.map(|o| Use { tensor: self.objects[&o.object], bytes: o.bytes }).collect()
@@ -206,7 +210,7 @@ impl Notebook {
             reads: uses(&|operand| operand.access.reads()),
             writes: uses(&|operand| operand.access.writes()),
             flops: 0,
-            layer: visit,
+            layer: self.visit,
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
@@ -236,8 +240,10 @@ impl Notebook {
     /// An iteration has ended.
     pub fn ended(&mut self) -> Ended {
         let kernels = std::mem::take(&mut self.kernels);
-        self.prefix = 0;
-        let followed = self.follows.filter(|at| self.known[*at].prefixes.len() == kernels);
+        let visits = std::mem::take(&mut self.visit);
+        let prefix = std::mem::take(&mut self.prefix);
+        let is = |known: &Known| known.prefixes.len() == kernels && known.prefixes.last() == Some(&prefix);
+        let followed = self.known.iter().rposition(is);
         let draft = self.draft.take();
         if let Some(at) = followed {
             // The one that came last is the one that is expected.
@@ -248,11 +254,15 @@ impl Notebook {
             return Ended::Known(id);
         }
         let complete = |draft: &Draft| kernels > 0 && draft.times.len() == draft.kernels.len();
-        let Some(draft) = draft.filter(|draft| draft.kernels.len() == kernels).filter(complete) else {
+        let Some(mut draft) = draft.filter(|draft| draft.kernels.len() == kernels).filter(complete) else {
             // Begun in the middle or never seen: the next one is written down from its start.
             self.draft = Some(Draft::default());
             return Ended::Unknown;
         };
+        if visits == 0 {
+            // A program that knows nothing of layers: every kernel is one.
+            draft.kernels.iter_mut().zip(0..).for_each(|(kernel, layer)| kernel.layer = layer);
+        }
         let known = self.fair_copy(draft);
         let id = known.id;
         if self.known.len() == REMEMBERED {

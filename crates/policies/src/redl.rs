@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use tiercel_core::{
-    Bytes, Error, EvictError, Hint, Machine, Manager, Mark, Nanos, ObjectId, Operand, Policy, RegionId, Step,
+    Bytes, Error, EvictError, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, RegionId, Step,
     TierId,
 };
 use tiercel_workload::TensorId;
@@ -228,14 +228,16 @@ impl Redl {
         let Some(here) = scheme.forecast.interval(step) else { return Ok(()) };
         let growth = scheme.forecast.growth(step);
         if self.interval != Some(here) {
-            let next = scheme.forecast.wanted(scheme.forecast.next(here)).iter().copied();
+            let (forecast, next) = (&scheme.forecast, scheme.forecast.next(here));
+            let born_next = forecast.growth(forecast.steps(next).start);
+            let next = forecast.wanted(next).iter().copied();
             let missing = |tensor: &TensorId| {
                 let object = self.objects.get(tensor.0 as usize).copied().flatten();
                 object.is_some_and(|object| m.region_on(object, FAST).is_none())
             };
             let coming: VecDeque<TensorId> = next.filter(missing).collect();
             let size: Bytes = coming.iter().map(|tensor| known.trace.tensor(*tensor).bytes).sum();
-            self.thin_out(m, size + growth, true)?;
+            self.thin_out(m, size + growth + born_next, true)?;
             (self.fetching, self.interval) = (coming, Some(here));
         }
         self.fetch(m, growth)
@@ -308,9 +310,14 @@ impl Policy for Redl {
         "redl"
     }
 
-    fn mark(&mut self, m: &mut Manager, _: Step, mark: Mark<'_>) -> Result<(), Error> {
-        self.notebook.mark(mark);
+    fn coming(&mut self, m: &mut Manager, _: Step, op: &str) -> Result<(), Error> {
+        self.notebook.coming(op);
         self.arrive(m)
+    }
+
+    fn layer_ended(&mut self, _: &mut Manager) -> Result<(), Error> {
+        self.notebook.layer_ended();
+        Ok(())
     }
 
     fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {

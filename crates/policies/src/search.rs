@@ -18,6 +18,8 @@ pub struct Search {
     /// What the rest of this round tries.
     queue: VecDeque<u32>,
     times: BTreeMap<u32, Nanos>,
+    /// Whether a length that was tried met the constraints.
+    met: bool,
     iterations: u32,
     found: Option<u32>,
 }
@@ -27,7 +29,8 @@ impl Search {
     pub fn new(layers: u32) -> Search {
         let median = (layers / 2).max(1);
         let queue = VecDeque::from([median]);
-        Search { layers, median, round: 0, queue, times: BTreeMap::new(), iterations: 0, found: None }
+        let times = BTreeMap::new();
+        Search { layers, median, round: 0, queue, times, met: false, iterations: 0, found: None }
     }
 
     /// The length to use in the coming iteration, in layers.
@@ -50,25 +53,20 @@ impl Search {
         &self.times
     }
 
-    /// An iteration with the length asked for has taken this long; `fits` says which lengths meet the constraints.
+    /// An iteration with the length asked for has taken this long; `fits` says whether a length meets the constraints.
     pub fn measured(&mut self, time: Nanos, fits: impl Fn(u32) -> bool) {
         if self.is_over() {
             return;
         }
         let Some(length) = self.queue.pop_front() else { return };
         self.iterations += 1;
-        self.times.insert(length, time);
-        let alone = self.round == 0;
-        if self.queue.is_empty() && (!alone || fits(length)) {
-            let met = self.times.keys().any(|tried| fits(*tried));
-            let ends = self.round >= self.median.saturating_sub(1).max(self.layers.saturating_sub(self.median));
-            if met || ends {
-                self.found = self.best();
-                return;
-            }
+        if self.times.insert(length, time).is_none() {
+            self.met |= fits(length);
         }
-        if self.queue.is_empty() {
-            self.next_round();
+        match self.queue.is_empty() {
+            true if self.met => self.found = self.best(),
+            true => self.next_round(),
+            false => {}
         }
     }
 
@@ -82,10 +80,11 @@ impl Search {
         self.round += 1;
         let more = Some(self.median + self.round).filter(|length| *length <= self.layers);
         let less = self.median.checked_sub(self.round).filter(|length| *length > 0);
-        self.queue.extend([again, more, less].into_iter().flatten());
-        if self.queue.is_empty() {
+        if more.is_none() && less.is_none() {
             self.found = self.best();
+            return;
         }
+        self.queue.extend([again, more, less].into_iter().flatten());
     }
 }
 

@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use tiercel_core::{Error, Hint, Manager, Mark, ObjectId, Operand, Policy, RegionId, Step, TierId};
+use tiercel_core::{Error, Hint, Manager, ObjectId, Operand, Policy, RegionId, Step, TierId};
 use tiercel_workload::TensorId;
 
 use crate::gather::gather;
@@ -177,8 +177,13 @@ impl Policy for Vdnn {
         "vdnn"
     }
 
-    fn mark(&mut self, _: &mut Manager, _: Step, mark: Mark<'_>) -> Result<(), Error> {
-        self.notebook.mark(mark);
+    fn coming(&mut self, _: &mut Manager, _: Step, op: &str) -> Result<(), Error> {
+        self.notebook.coming(op);
+        Ok(())
+    }
+
+    fn layer_ended(&mut self, _: &mut Manager) -> Result<(), Error> {
+        self.notebook.layer_ended();
         Ok(())
     }
 

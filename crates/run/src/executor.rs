@@ -8,12 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tiercel_core::{
-    Access, Bytes, Error, Event, Hint, Manager, Mark, Nanos, ObjectId, Operand, Place, Policy, Step, Totals,
+    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Totals,
     Traffic,
 };
-use tiercel_workload::lifetimes::visits;
 use tiercel_workload::trace::Role;
-use tiercel_workload::{Tensor, TensorId, Trace};
+use tiercel_workload::{Tensor, TensorId, Trace, lifetimes};
 
 use crate::world::{Work, World, traffic_of};
 
@@ -23,12 +22,12 @@ struct Script {
     uses: Vec<(TensorId, Access, Bytes)>,
     /// For each read, then for each write, the position in `uses`.
     slots: Vec<usize>,
-    /// The visit of a layer that it belongs to.
-    visit: u32,
     /// Tensors that come to be here.
     born: Vec<TensorId>,
     /// What to say of tensors once the kernel has ended.
     after: Vec<(TensorId, Hint)>,
+    /// Whether it is the last of its layer, or the layer's last before another phase.
+    ends_layer: bool,
 }
 
 /// What one iteration took.
@@ -212,8 +211,7 @@ impl<'t> Executor<'t> {
         at: usize,
     ) -> Result<(), Error> {
         let step = Step(at as u32);
-        let (op, visit) = (self.trace.kernel(step).op.as_str(), self.scripts[at].visit);
-        policy.mark(manager, step, Mark { op, visit })?;
+        policy.coming(manager, step, &self.trace.kernel(step).op)?;
         for &tensor in &self.scripts[at].born {
             let Some(info) = self.trace.tensors.get(tensor.0 as usize) else { continue };
             let name = Arc::clone(&self.names[tensor.0 as usize]);
@@ -242,7 +240,7 @@ impl<'t> Executor<'t> {
                 say(manager, policy, object, hint)?;
             }
         }
-        Ok(())
+        if self.scripts[at].ends_layer { policy.layer_ended(manager) } else { Ok(()) }
     }
 
     /// Runs a kernel whose operands are in place, and announces one that comes later beside it.
@@ -319,9 +317,15 @@ fn is_fed(tensor: &Tensor) -> bool {
 fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::with_capacity(trace.kernels.len());
     let mut seen = vec![false; trace.tensors.len()];
-    for (kernel, visit) in trace.kernels.iter().zip(visits(trace)) {
-        let mut script =
-            Script { uses: Vec::new(), slots: Vec::new(), visit, born: Vec::new(), after: Vec::new() };
+    let visits = lifetimes::visits(trace);
+    for (at, kernel) in trace.kernels.iter().enumerate() {
+        let mut script = Script {
+            uses: Vec::new(),
+            slots: Vec::new(),
+            born: Vec::new(),
+            after: Vec::new(),
+            ends_layer: visits.get(at + 1) != visits.get(at),
+        };
         let reads = kernel.reads.iter().map(|u| (u, Access::Read));
         for (u, access) in reads.chain(kernel.writes.iter().map(|u| (u, Access::Write))) {
             let slot = match script.uses.iter().position(|(tensor, ..)| *tensor == u.tensor) {
