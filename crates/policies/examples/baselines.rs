@@ -12,7 +12,7 @@ use tiercel_profile::{Model, machines};
 use tiercel_run::{Executor, Iteration, Sim};
 use tiercel_workload::{Lifetimes, Program, Trace, nets};
 
-const POLICIES: [&str; 9] = [
+const POLICIES: [&str; 10] = [
     "fast-only",
     "slow-only",
     "first-touch",
@@ -21,6 +21,7 @@ const POLICIES: [&str; 9] = [
     "ial",
     "unified-memory",
     "vdnn",
+    "capuchin",
     "redl",
 ];
 
@@ -52,8 +53,8 @@ fn build(net: &str, batch: u64) -> Program {
 }
 
 /// Iterations that count, after at least so much time and until the policy has settled.
-const COUNTED: u32 = 5;
-const WARM_UP: Nanos = Nanos(60_000_000_000);
+const COUNTED: u32 = 10;
+const WARM_UP: Nanos = Nanos(200_000_000_000);
 const PATIENCE: u32 = 3000;
 
 struct Outcome {
@@ -71,7 +72,7 @@ fn play(trace: &Trace, machine: &Machine, model: Model, policy: &str) -> Result<
     let mut iterate = |policy: &mut Watched, manager: &mut Manager<Sim>| -> Result<Iteration, String> {
         executor.iterate(manager, policy).map_err(|error| error.to_string())
     };
-    while iterations < 3
+    while iterations < 10
         || !policy.settled()
         || (tiercel_policies::TIMED.contains(&policy.name()) && manager.now() < WARM_UP)
     {

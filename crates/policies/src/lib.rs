@@ -1,6 +1,7 @@
 //! Policies: which objects live where, decided while the program runs. One file a policy.
 
 pub mod cachedarrays;
+pub mod capuchin;
 pub mod fixed;
 pub mod follow;
 pub mod forecast;
@@ -19,6 +20,7 @@ pub mod unified_memory;
 pub mod vdnn;
 
 pub use cachedarrays::{CachedArrays, Mode};
+pub use capuchin::Capuchin;
 pub use fixed::{Birthplace, Fixed};
 pub use follow::Follow;
 pub use ial::Ial;
@@ -32,7 +34,7 @@ pub use vdnn::Vdnn;
 use tiercel_core::Policy;
 
 /// The names of all policies, as the command line knows them.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "fast-only",
     "slow-only",
     "first-touch",
@@ -45,6 +47,7 @@ pub const NAMES: [&str; 12] = [
     "ial",
     "unified-memory",
     "vdnn",
+    "capuchin",
 ];
 
 /// The policies that work below the level of objects: only where kernels can work on the slowest tier, where every object
@@ -52,7 +55,7 @@ pub const NAMES: [&str; 12] = [
 pub const BELOW: [&str; 2] = ["memory-mode", "ial"];
 
 /// The policies that look at the clock, so that what they decide may differ from world to world; what comes out never does.
-pub const TIMED: [&str; 2] = ["redl", "ial"];
+pub const TIMED: [&str; 3] = ["redl", "ial", "capuchin"];
 
 /// A policy by its name.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
@@ -69,6 +72,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "ial" => Box::new(Ial::default()),
         "unified-memory" => Box::new(UnifiedMemory::new()),
         "vdnn" => Box::new(Vdnn::new()),
+        "capuchin" => Box::new(Capuchin::new()),
         _ => return None,
     })
 }

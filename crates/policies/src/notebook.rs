@@ -30,7 +30,7 @@ pub struct Known {
     pub lifetimes: Lifetimes,
     /// The visit of a layer that each kernel belongs to.
     pub visits: Vec<u32>,
-    /// How long each kernel took while this was written, waiting included.
+    /// How long each kernel took while this was written, without waiting for copies.
     pub times: Vec<Nanos>,
     /// For each kernel, what sums up all kernels up to it.
     prefixes: Vec<u64>,
@@ -71,8 +71,9 @@ struct Draft {
 pub struct Notebook {
     names: HashMap<String, TensorId>,
     tensors: Vec<(String, Bytes)>,
-    /// The tensor that each living object stands for.
+    /// The tensor that each living object stands for, and the last object of each tensor.
     objects: HashMap<ObjectId, TensorId>,
+    living: Vec<Option<ObjectId>>,
     known: Vec<Known>,
     ids: u32,
     /// The known iteration that this one is like, so far.
@@ -81,7 +82,8 @@ pub struct Notebook {
     /// Kernels begun in this iteration, and what sums them up.
     kernels: usize,
     prefix: u64,
-    began: Nanos,
+    /// When the kernel that runs began, and how long kernels had waited until then.
+    began: (Nanos, Nanos),
     op: String,
     /// Layers that have ended in this iteration.
     visit: u32,
@@ -93,13 +95,14 @@ impl Default for Notebook {
             names: HashMap::new(),
             tensors: Vec::new(),
             objects: HashMap::new(),
+            living: Vec::new(),
             known: Vec::new(),
             ids: 0,
             follows: None,
             draft: Some(Draft::default()),
             kernels: 0,
             prefix: 0,
-            began: Nanos::ZERO,
+            began: (Nanos::ZERO, Nanos::ZERO),
             op: String::new(),
             visit: 0,
         }
@@ -127,6 +130,11 @@ impl Notebook {
         self.objects.get(&object).copied()
     }
 
+    /// The object that stands for a tensor now.
+    pub fn object(&self, tensor: TensorId) -> Option<ObjectId> {
+        self.living.get(tensor.0 as usize).copied().flatten()
+    }
+
     /// A kernel of this type comes next.
     pub fn coming(&mut self, op: &str) {
         self.op.clear();
@@ -144,6 +152,8 @@ impl Notebook {
         let known = self.names.get(&name).copied();
         if let Some(tensor) = known.or_else(|| self.name(m, object, name)) {
             self.objects.insert(object, tensor);
+            self.living.resize(self.tensors.len(), None);
+            self.living[tensor.0 as usize] = Some(object);
         }
         known
     }
@@ -182,7 +192,7 @@ impl Notebook {
             self.draft = None;
         }
         self.recognise();
-        self.began = m.now();
+        self.began = (m.now(), m.totals().stall);
         if self.draft.is_some() {
             let kernel = self.kernel(operands);
             let draft = self.draft.as_mut().expect("just seen");
@@ -224,15 +234,17 @@ impl Notebook {
         }
         self.kernels += 1;
         if let Some(draft) = &mut self.draft {
-            draft.times.push(m.now().saturating_sub(self.began));
+            let (began, waited) = self.began;
+            let waited = m.totals().stall.saturating_sub(waited);
+            draft.times.push(m.now().saturating_sub(began).saturating_sub(waited));
         }
     }
 
     /// An object is gone.
     pub fn retired(&mut self, object: ObjectId) {
-        if let Some(tensor) = self.objects.remove(&object)
-            && let Some(draft) = &mut self.draft
-        {
+        let Some(tensor) = self.objects.remove(&object) else { return };
+        self.living[tensor.0 as usize].take_if(|living| *living == object);
+        if let Some(draft) = &mut self.draft {
             draft.retired.push(tensor);
         }
     }

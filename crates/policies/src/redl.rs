@@ -89,8 +89,6 @@ fn fits(forecast: &Forecast, known: &Known, machine: &Machine) -> bool {
 pub struct Redl {
     notebook: Notebook,
     schemes: BTreeMap<u32, Scheme>,
-    /// The living object of each tensor.
-    objects: Vec<Option<ObjectId>>,
     recency: RefCell<Recency>,
     /// The interval that has begun last in this iteration.
     interval: Option<usize>,
@@ -232,7 +230,7 @@ impl Redl {
             let born_next = forecast.growth(forecast.steps(next).start);
             let next = forecast.wanted(next).iter().copied();
             let missing = |tensor: &TensorId| {
-                let object = self.objects.get(tensor.0 as usize).copied().flatten();
+                let object = self.notebook.object(*tensor);
                 object.is_some_and(|object| m.region_on(object, FAST).is_none())
             };
             let coming: VecDeque<TensorId> = next.filter(missing).collect();
@@ -246,7 +244,7 @@ impl Redl {
     /// Fetches what the next interval uses while there is room beside what this one will still make.
     fn fetch(&mut self, m: &mut Manager, growth: Bytes) -> Result<(), Error> {
         while let Some(&tensor) = self.fetching.front() {
-            let object = self.objects.get(tensor.0 as usize).copied().flatten();
+            let object = self.notebook.object(tensor);
             let source = object.filter(|o| m.is_written(*o) && m.region_on(*o, FAST).is_none());
             let source = source.and_then(|object| m.primary(object));
             if let Some(x) = source {
@@ -331,21 +329,11 @@ impl Policy for Redl {
         let Some(region) = region else { return Err(m.no_room(object, m.machine().slowest())) };
         m.set_primary(object, region)?;
         self.recency.get_mut().touch(object, m.tier(region));
-        if let Some(tensor) = self.notebook.tensor(object) {
-            let at = tensor.0 as usize;
-            if at >= self.objects.len() {
-                self.objects.resize(at + 1, None);
-            }
-            self.objects[at] = Some(object);
-        }
         Ok(())
     }
 
     fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {
         if hint == Hint::Retire && m.contains(object) {
-            if let Some(tensor) = self.notebook.tensor(object) {
-                self.objects[tensor.0 as usize].take_if(|known| *known == object);
-            }
             self.notebook.retired(object);
             self.recency.get_mut().remove(object);
             m.retire(object)?;

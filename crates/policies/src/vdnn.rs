@@ -87,8 +87,6 @@ impl Inputs {
 pub struct Vdnn {
     notebook: Notebook,
     inputs: BTreeMap<u32, Inputs>,
-    /// The living object of each tensor.
-    objects: Vec<Option<ObjectId>>,
     recency: RefCell<Recency>,
     /// Copied out by this layer, and where to.
     leaving: Vec<(ObjectId, RegionId)>,
@@ -112,7 +110,7 @@ impl Vdnn {
     fn listed(&self, which: impl Fn(&Inputs) -> &Vec<Vec<TensorId>>) -> Vec<ObjectId> {
         let inputs = self.notebook.page().and_then(|known| self.inputs.get(&known.id));
         let tensors = inputs.and_then(|inputs| which(inputs).get(self.notebook.step().0 as usize));
-        let object = |tensor: &TensorId| self.objects.get(tensor.0 as usize).copied().flatten();
+        let object = |tensor: &TensorId| self.notebook.object(*tensor);
         tensors.map_or(Vec::new(), |tensors| tensors.iter().filter_map(object).collect())
     }
 
@@ -196,21 +194,11 @@ impl Policy for Vdnn {
         self.overflows += u64::from(m.tier(region) != FAST);
         self.recency.get_mut().touch(object, m.tier(region));
         self.notebook.placed(m, object);
-        if let Some(tensor) = self.notebook.tensor(object) {
-            let at = tensor.0 as usize;
-            if at >= self.objects.len() {
-                self.objects.resize(at + 1, None);
-            }
-            self.objects[at] = Some(object);
-        }
         Ok(())
     }
 
     fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {
         if hint == Hint::Retire && m.contains(object) {
-            if let Some(tensor) = self.notebook.tensor(object) {
-                self.objects[tensor.0 as usize].take_if(|known| *known == object);
-            }
             self.leaving.retain(|(leaving, _)| *leaving != object);
             self.coming.retain(|coming| *coming != object);
             self.notebook.retired(object);

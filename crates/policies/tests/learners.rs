@@ -7,7 +7,7 @@ use tiercel_core::{
     Bytes, Error, Event, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, Step, TierId,
 };
 use tiercel_policies::notebook::{Ended, Notebook};
-use tiercel_policies::{Ial, Redl, UnifiedMemory, Vdnn, Watched, by_name};
+use tiercel_policies::{Capuchin, Ial, Redl, UnifiedMemory, Vdnn, Watched, by_name};
 use tiercel_run::{Executor, Host, Sim, Stage};
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 use tiercel_workload::lifetimes::Class;
@@ -21,6 +21,7 @@ fn learners() -> Vec<Box<dyn Policy>> {
         Box::new(Vdnn::new()),
         Box::new(Ial::new(Nanos(2_000))),
         Box::new(UnifiedMemory::new()),
+        Box::new(Capuchin::new()),
     ]
 }
 
