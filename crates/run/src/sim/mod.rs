@@ -23,6 +23,8 @@ struct Transfer {
     after: Vec<Ticket>,
     /// When its lane took it up; of use only then.
     began: f64,
+    /// How often it takes the link's latency.
+    pages: u64,
     /// When its first byte may move; set when its lane takes it up.
     flows_at: Option<f64>,
     remaining: f64,
@@ -98,7 +100,7 @@ impl Sim {
                 let latency = machine.link(lane.0, lane.1).map_or(Nanos::ZERO, |link| link.latency);
                 let transfer = transfers.get_mut(&next).expect("a queued copy exists");
                 transfer.began = *clock;
-                transfer.flows_at = Some(*clock + latency.0 as f64);
+                transfer.flows_at = Some(*clock + latency.0 as f64 * transfer.pages as f64);
             }
         }
     }
@@ -169,12 +171,17 @@ impl Sim {
 
 impl Backend for Sim {
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.copy_paged(order, 1)
+    }
+
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let lane = (order.from.tier, order.to.tier);
         let after = order.after.iter().copied().filter(|t| self.transfers.contains_key(t)).collect();
         let remaining = order.bytes.0.max(1) as f64;
-        self.transfers.insert(ticket, Transfer { lane, after, began: 0.0, flows_at: None, remaining });
+        let transfer = Transfer { lane, after, pages, began: 0.0, flows_at: None, remaining };
+        self.transfers.insert(ticket, transfer);
         self.lanes.entry(lane).or_default().push_back(ticket);
         ticket
     }
