@@ -18,6 +18,7 @@ mod paths;
 pub mod plan;
 mod primal;
 pub mod problem;
+pub mod recompute;
 mod room;
 mod scope;
 mod sequence;

@@ -102,6 +102,23 @@ impl Primal {
             cost: f64::INFINITY,
             scratch: Scratch::default(),
         }
+        .reserved(problem)
+    }
+
+    /// Keeps room for every tensor where it must be.
+    fn reserved(mut self, problem: &Problem) -> Primal {
+        problem.items.iter().for_each(|item| self.reserve(problem, item, -1.0));
+        self
+    }
+
+    /// Keeps room for a tensor without a path, or gives it up: where kernels work on the fastest tier alone, it must be
+    /// there whenever it is used.
+    fn reserve(&mut self, problem: &Problem, item: &Item, sign: f64) {
+        if let (true, Some(left)) = (problem.captive, &mut self.left[0]) {
+            for visit in &item.visits {
+                left.add(visit.step as usize, visit.step as usize + 1, sign * item.bytes as f64);
+            }
+        }
     }
 
     /// Places all tensors in an order, with prices to keep room for those that come later.
@@ -151,6 +168,7 @@ impl Primal {
     ) -> bool {
         let item = &problem.items[at];
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
+        self.reserve(problem, item, 1.0);
         let quote = Quote { primal: self, problem, item, guide, open: scope.map(|scope| scope.slots(at)) };
         let (cost, moves) = match &self.lanes {
             Some(lanes) if !item.visits.is_empty() => {
@@ -162,6 +180,7 @@ impl Primal {
             }
         };
         self.scratch = scratch;
+        self.reserve(problem, item, -1.0);
         if cost.is_finite() {
             self.put(problem, states, at, path, moves);
         }
@@ -171,6 +190,7 @@ impl Primal {
     /// Gives a tensor a path, the moves of which cost so much.
     fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path, moves: f64) {
         let item = &problem.items[at];
+        self.reserve(problem, item, 1.0);
         self.occupy(problem, states, item, &path, -1.0);
         // What a table does not list counts with the moves: it depends on this tensor alone.
         let mut apart = moves;
@@ -191,6 +211,7 @@ impl Primal {
         let path = self.paths[at].take()?;
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
+        self.reserve(problem, item, -1.0);
         self.book(states, &path, 1.0);
         self.moving[at] = 0.0;
         for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {

@@ -104,7 +104,11 @@ fn main() {
             continue;
         }
         let (batch, program) = match peak {
-            Some(peak) => (0..).map(|n| batch + batch * n / 8).map(|batch| (batch, build(net, batch))).find(|(_, p)| Lifetimes::new(&p.trace).peak().1.0 as f64 >= peak * 1e9).expect("some batch is large enough"),
+            Some(peak) => (0..)
+                .map(|n| batch + batch * n / 8)
+                .map(|batch| (batch, build(net, batch)))
+                .find(|(_, p)| Lifetimes::new(&p.trace).peak().1.0 as f64 >= peak * 1e9)
+                .expect("some batch is large enough"),
             None => (batch, build(net, batch)),
         };
         let lifetimes = Lifetimes::new(&program.trace);
@@ -118,7 +122,10 @@ fn main() {
         let mut fast_only = None;
         for policy in POLICIES {
             let fast = if policy == "fast-only" { peak.0 * 2 } else { peak.0 / 5 };
-            let machine = machine.clone().with_capacity(TierId(0), Bytes(fast)).with_capacity(TierId(1), Bytes(peak.0 * 4));
+            let machine = machine
+                .clone()
+                .with_capacity(TierId(0), Bytes(fast))
+                .with_capacity(TierId(1), Bytes(peak.0 * 4));
             let began = std::time::Instant::now();
             match play(&program.trace, &machine, model.clone(), policy) {
                 Ok(outcome) => {

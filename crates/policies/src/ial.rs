@@ -58,7 +58,14 @@ impl Default for Ial {
 impl Ial {
     /// An operating system that looks at the pages this often.
     pub fn new(period: Nanos) -> Ial {
-        Ial { period, pages: None, looked: Nanos::ZERO, queue: VecDeque::new(), motions: Vec::new(), looks: 0 }
+        Ial {
+            period,
+            pages: None,
+            looked: Nanos::ZERO,
+            queue: VecDeque::new(),
+            motions: Vec::new(),
+            looks: 0,
+        }
     }
 
     /// How often the pages have been looked at.
@@ -126,7 +133,12 @@ impl Ial {
 
 /// An object that stands for pages in motion, and the region that its copy fills; none where there is no room for it, and the
 /// pages then move for nothing.
-fn carrier(m: &mut Manager, from: TierId, to: TierId, size: Bytes) -> Result<Option<(ObjectId, RegionId)>, Error> {
+fn carrier(
+    m: &mut Manager,
+    from: TierId,
+    to: TierId,
+    size: Bytes,
+) -> Result<Option<(ObjectId, RegionId)>, Error> {
     let object = m.create(Some("pages in motion"), size)?;
     let (Ok(x), Ok(y)) = (m.allocate(from, size), m.allocate(to, size)) else {
         m.retire(object)?;

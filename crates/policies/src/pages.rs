@@ -28,14 +28,8 @@ struct Page {
     newer: u32,
 }
 
-const UNMAPPED: Page = Page {
-    frame: Frame::Unmapped,
-    active: false,
-    touched: false,
-    moving: false,
-    older: NONE,
-    newer: NONE,
-};
+const UNMAPPED: Page =
+    Page { frame: Frame::Unmapped, active: false, touched: false, moving: false, older: NONE, newer: NONE };
 
 #[derive(Clone, Copy, Debug)]
 struct List {
@@ -145,7 +139,8 @@ impl Pages {
                 self.add(page, true);
             }
         }
-        let list = |pages: &Pages, active: bool| pages.lists[usize::from(frame == Frame::Slow)][usize::from(active)];
+        let list =
+            |pages: &Pages, active: bool| pages.lists[usize::from(frame == Frame::Slow)][usize::from(active)];
         let all = list(self, true).length + list(self, false).length;
         // Linux: as many active pages for each inactive one as the square root of ten times the gigabytes.
         let gigabytes = (all as u64 * self.size) >> 30;
@@ -201,7 +196,9 @@ impl Pages {
     fn walk(&self, frame: Frame, active: bool) -> impl Iterator<Item = u32> + '_ {
         let list = self.lists[usize::from(frame == Frame::Slow)][usize::from(active)];
         let start = Some(list.oldest).filter(|page| *page != NONE);
-        std::iter::successors(start, |page| Some(self.pages[*page as usize].newer).filter(|page| *page != NONE))
+        std::iter::successors(start, |page| {
+            Some(self.pages[*page as usize].newer).filter(|page| *page != NONE)
+        })
     }
 
     /// Makes a page the newest of a list of its memory.

@@ -174,7 +174,8 @@ impl Redl {
 
     /// Clears a stretch of fast memory for so many bytes. Returns whether it could.
     fn make_way(&self, m: &mut Manager, size: Bytes) -> Result<bool, Error> {
-        let cleared = m.evict_from(FAST, size, &[], |m, region| self.price(m, region), |m, r| self.vacate(m, r));
+        let cleared =
+            m.evict_from(FAST, size, &[], |m, region| self.price(m, region), |m, r| self.vacate(m, r));
         match cleared {
             Ok(_) => Ok(true),
             Err(EvictError::NoWindow | EvictError::Vacate(Error::Full { .. })) => Ok(false),

@@ -38,7 +38,8 @@ fn is_backward(op: &str) -> bool {
 impl Inputs {
     fn new(known: &Known) -> Inputs {
         let kernels = &known.trace.kernels;
-        let mut inputs = Inputs { leave: vec![Vec::new(); kernels.len()], come: vec![Vec::new(); kernels.len()] };
+        let mut inputs =
+            Inputs { leave: vec![Vec::new(); kernels.len()], come: vec![Vec::new(); kernels.len()] };
         let mut returns: Vec<(u32, TensorId)> = Vec::new();
         for (step, kernel) in kernels.iter().enumerate() {
             if !kernel.op.starts_with("conv") || is_backward(&kernel.op) {
@@ -121,7 +122,8 @@ impl Vdnn {
             let Some(x) = m.primary(object).filter(|x| m.tier(*x) == FAST && !written) else { continue };
             let slower = m.machine().tier_ids().skip(1);
             let region = m.regions_of(object).find(|region| *region != x);
-            let region = region.or_else(|| slower.into_iter().find_map(|tier| m.allocate(tier, m.size_of(x)).ok()));
+            let region =
+                region.or_else(|| slower.into_iter().find_map(|tier| m.allocate(tier, m.size_of(x)).ok()));
             let Some(y) = region else { continue };
             if m.parent(y).is_none() {
                 m.link(x, y)?;

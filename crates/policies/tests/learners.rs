@@ -278,7 +278,10 @@ fn unified_memory_writes_back_whatever_leaves() {
     let mut came = 0;
     for (name, tiers) in moved.iter().filter(|(name, _)| !persistent.contains(name.as_str())) {
         // Born fast, it leaves and comes by turns.
-        assert!(tiers.iter().enumerate().all(|(at, tier)| usize::from(*tier) == 1 - at % 2), "{name}: {tiers:?}");
+        assert!(
+            tiers.iter().enumerate().all(|(at, tier)| usize::from(*tier) == 1 - at % 2),
+            "{name}: {tiers:?}"
+        );
         came += tiers.iter().filter(|tier| **tier == 0).count();
     }
     assert!(came > 0, "something came on demand");
