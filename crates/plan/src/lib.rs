@@ -6,6 +6,8 @@ mod branch;
 mod dual;
 pub mod exact;
 mod highs;
+#[allow(missing_docs)]
+pub mod knob;
 mod margins;
 #[cfg(test)]
 mod oracle;
@@ -14,6 +16,7 @@ pub mod plan;
 mod primal;
 pub mod problem;
 mod room;
+mod rows;
 mod scope;
 pub mod solve;
 pub mod solver;

@@ -116,7 +116,13 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         }
         if std::env::var_os("SHOW").is_some() {
             let cost = best.as_ref().map_or(f64::INFINITY, |p| p.cost);
-            eprintln!("{:8.3} s root bound {:.5} cost {:.6e} pace {:.2e}", started.elapsed().as_secs_f64(), dual.bound / cost, cost, dual.pace);
+            eprintln!(
+                "{:8.3} s root bound {:.5} cost {:.6e} pace {:.2e}",
+                started.elapsed().as_secs_f64(),
+                dual.bound / cost,
+                cost,
+                dual.pace
+            );
         }
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
         if met || over() || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost)) {
