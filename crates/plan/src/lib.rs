@@ -20,6 +20,7 @@ mod primal;
 pub mod problem;
 pub mod recompute;
 mod room;
+mod rows;
 mod scope;
 mod sequence;
 pub mod solve;

@@ -53,8 +53,9 @@ struct Quote<'a> {
     primal: &'a Primal,
     problem: &'a Problem,
     item: &'a Item,
+    at: usize,
     /// Prices that keep room for others, while not all are placed.
-    guide: Option<&'a Guide>,
+    guide: Option<&'a Guide<'a>>,
     /// The states that are open at each slot, where not all are.
     open: Option<&'a [u64]>,
 }
@@ -80,7 +81,7 @@ impl Prices for Quote<'_> {
         if !left.fits(from, to, bytes) {
             return f64::INFINITY;
         }
-        self.guide.map_or(0.0, |guide| guide.rent(tier, (from, to)) * bytes)
+        self.guide.map_or(0.0, |guide| guide.rent(self.at, tier, (from, to)))
     }
 
     fn allows(&self, slot: usize, state: usize) -> bool {
@@ -126,7 +127,7 @@ impl Primal {
         problem: &Problem,
         states: &States,
         order: &[usize],
-        guide: Option<&Guide>,
+        guide: Option<&Guide<'_>>,
         scope: Option<&Scope>,
     ) -> Option<Primal> {
         let mut primal = Primal::empty(problem);
@@ -163,13 +164,14 @@ impl Primal {
         problem: &Problem,
         states: &States,
         at: usize,
-        guide: Option<&Guide>,
+        guide: Option<&Guide<'_>>,
         scope: Option<&Scope>,
     ) -> bool {
         let item = &problem.items[at];
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
         self.reserve(problem, item, 1.0);
-        let quote = Quote { primal: self, problem, item, guide, open: scope.map(|scope| scope.slots(at)) };
+        let quote =
+            Quote { primal: self, problem, item, at, guide, open: scope.map(|scope| scope.slots(at)) };
         let (cost, moves) = match &self.lanes {
             Some(lanes) if !item.visits.is_empty() => {
                 Ground { problem, states, lanes, left: &self.left, prices: &quote }.cheapest(item, &mut path)
