@@ -96,11 +96,11 @@ fn one() -> Bytes {
     Bytes(1)
 }
 
-fn write_role<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_role<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
     role.map(Role::name).serialize(to)
 }
 
-fn read_role<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Role>, D::Error> {
+pub(crate) fn read_role<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Role>, D::Error> {
     let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
     let role = ROLES.into_iter().find(|role| role.name() == name);
     role.map(Some).ok_or_else(|| {

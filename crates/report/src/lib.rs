@@ -18,6 +18,7 @@ pub mod events;
 pub mod file;
 pub mod header;
 pub mod html;
+mod line;
 pub mod perfetto;
 pub mod report;
 pub mod run;

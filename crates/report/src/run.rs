@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tiercel_core::{Bytes, Cause, Nanos, Outcome, Place, Span, Step, Ticket, TierId};
 use tiercel_workload::trace::Role;
 
 use crate::comparison::Row;
 use crate::events::{Entry, Log, What};
-use crate::header::{Header, Kernel};
+use crate::header::{Header, Kernel, read_role, write_role};
 
 /// One run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// What it was.
     pub header: Header,
@@ -39,19 +39,19 @@ pub struct Run {
 }
 
 /// An object that a run made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Its name.
     pub name: Arc<str>,
     /// What it is for; `None` where nobody said.
-    #[serde(skip)]
+    #[serde(default, serialize_with = "write_role", deserialize_with = "read_role")]
     pub role: Option<Role>,
     /// Its size.
     pub bytes: Bytes,
 }
 
 /// One pass over the trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Its number.
     pub number: u32,
@@ -91,7 +91,7 @@ impl Iteration {
 }
 
 /// One kernel that ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSpan {
     /// Which one; [`Step::LOAD`] where an object got its first contents.
     pub step: Step,
@@ -102,7 +102,7 @@ pub struct KernelSpan {
 }
 
 /// One copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopySpan {
     /// Its ticket.
     pub ticket: Ticket,
@@ -139,7 +139,7 @@ impl CopySpan {
 }
 
 /// A kernel waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
     /// The kernel.
     pub step: Step,
@@ -154,7 +154,7 @@ pub struct Stall {
 }
 
 /// Memory in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSpan {
     /// Where.
     pub place: Place,
@@ -167,7 +167,7 @@ pub struct RegionSpan {
 }
 
 /// Memory set aside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneSpan {
     /// What for.
     pub name: Arc<str>,

@@ -168,6 +168,22 @@ fn the_terminal_shows_what_matters() {
 }
 
 #[test]
+fn a_run_survives_as_data_and_its_page_tells_slow_kernels_from_fast_ones() {
+    let run = example();
+    let text = serde_json::to_string(&run).expect("writes");
+    assert_eq!(serde_json::from_str::<Run>(&text).expect("reads"), run);
+    let page = Report::of_runs("one", vec![run]).html();
+    // The kernel would take 900 ns alone, took 1 µs, and had waited for 300 ns.
+    for part in [
+        "kernels, as fast as in fast memory: 900 ns, 69 %",
+        "slowed by slow memory and by copies: 100 ns, 7.7 %",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains("waiting for copies: 300 ns, 23 %"));
+}
+
+#[test]
 fn the_document_has_the_names_that_programs_rely_on() {
     let document = Report::of_runs("one", vec![run()]).document();
     let row = &document["comparison"][0];

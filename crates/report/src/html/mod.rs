@@ -10,6 +10,7 @@ mod comparison;
 mod curves;
 mod escape;
 mod runs;
+mod waiting;
 
 use std::fmt::Write;
 
