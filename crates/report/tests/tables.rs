@@ -160,11 +160,12 @@ fn the_terminal_shows_what_matters() {
     "#]].assert_eq(&rows.text());
     let curve = &Curve::all(&rows.comparison)[1];
     expect![[r#"
+        system-2
               fast  of peak  iteration  slowdown  price
           5.96 GiB     10 %     154 ms     1.54×   $151
           11.9 GiB     20 %     148 ms     1.48×   $202
     "#]]
-    .assert_eq(&curve.table().to_string());
+    .assert_eq(&format!("{}\n{}", curve.system, curve.table()));
 }
 
 #[test]
