@@ -9,6 +9,8 @@ use tiercel_run::KernelTime;
 use tiercel_workload::trace::Use;
 use tiercel_workload::{Lifetimes, TensorId, Trace};
 
+use crate::lanes::Lanes;
+
 /// Whether tensors may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formulation {
@@ -16,6 +18,8 @@ pub enum Formulation {
     Static,
     /// Tensors move between kernels, and the program waits (AutoTM's *synchronous*).
     Synchronous,
+    /// Tensors move while kernels run (AutoTM's *asynchronous*, section 7, without its limit of one kernel).
+    Asynchronous,
 }
 
 /// One use of a tensor.
@@ -78,6 +82,8 @@ pub struct Problem {
     pub(crate) latency: Vec<Vec<f64>>,
     /// The smallest fast memory for which the largest kernel has a placement.
     pub(crate) least: Bytes,
+    /// What copies can do while kernels run, where they may.
+    pub(crate) lanes: Option<Lanes>,
 }
 
 /// Why there is nothing to plan.
@@ -107,6 +113,9 @@ pub enum PlanError {
         /// What the tiers hold.
         there: Bytes,
     },
+    /// The search found no plan at all.
+    #[error("no plan was found in the time given")]
+    NoPlan,
     /// The trace itself is wrong.
     #[error("{0}")]
     Trace(String),
@@ -152,17 +161,26 @@ impl Problem {
             latency: between(machine, |link| link.latency.0 as f64),
             items,
             least: Bytes::ZERO,
+            lanes: None,
         };
         for step in 0..trace.kernels.len() {
             problem.call(trace, machine, times, &index, step);
         }
         problem.check(trace, machine, &lifetimes)?;
+        if formulation == Formulation::Asynchronous {
+            problem.lanes = Some(Lanes::new(&problem, trace, machine));
+        }
         Ok(problem)
     }
 
     /// The smallest fastest tier with which every kernel can run.
     pub fn least_fast(&self) -> Bytes {
         self.least
+    }
+
+    /// How many tensors have a place that is a decision.
+    pub fn decisions(&self) -> usize {
+        self.items.len()
     }
 
     /// The time with every tensor on one tier, however little room that has.
@@ -185,7 +203,7 @@ impl Problem {
         // The largest first: where a table would be too long, the smallest are left out of it.
         operands.sort_by_key(|item| std::cmp::Reverse(self.items[*item as usize].bytes));
         let mut most = operands.len();
-        while self.tiers.pow(most as u32) > TABLE {
+        while self.tiers.saturating_pow(most as u32) > TABLE {
             most -= 1;
         }
         let (listed, rest) = operands.split_at(most);
@@ -224,6 +242,23 @@ impl Problem {
             self.items[*item as usize].visits.push(visit);
         }
         self.calls.push(Call { items: listed.to_vec(), times: table, others });
+    }
+
+    /// The synchronous problem with kernel times, copies towards slower tiers and copies towards faster ones weighted.
+    pub(crate) fn weighted(&self, kernels: f64, out: f64, back: f64) -> Problem {
+        let mut weighted = Problem { formulation: Formulation::Synchronous, lanes: None, ..self.clone() };
+        for call in &mut weighted.calls {
+            call.times.iter_mut().chain(call.others.iter_mut().flatten()).for_each(|time| *time *= kernels);
+        }
+        let lanes = (self.tiers * (self.tiers - 1) / 2).max(1) as f64;
+        for from in 0..self.tiers {
+            for to in 0..self.tiers {
+                let weight = if to > from { out } else { back } / lanes;
+                weighted.copy[from][to] *= weight;
+                weighted.latency[from][to] *= weight;
+            }
+        }
+        weighted
     }
 
     /// What a use costs that the kernel's table does not list, with its tensor on a tier.

@@ -1,7 +1,8 @@
 //! How long kernels take with their operands in given tiers, and the machines that are known by name.
 //!
 //! [`Model`] answers for machines that we do not have: a roofline whose parameters stand in the machine file, fitted
-//! by [`fit`] to the profile that AutoTM's authors measured ([`autotm`] reads it). [`machines`] are the shipped ones.
+//! by [`fit`] to the profile that AutoTM's authors measured ([`autotm`] reads it). [`machines`] are the shipped ones, and
+//! [`probe`](mod@probe) measures the one that we are on.
 //!
 //! ```
 //! use tiercel_core::TierId;
@@ -27,5 +28,6 @@ pub mod kinds;
 pub mod machines;
 mod minimise;
 pub mod model;
+pub mod probe;
 
 pub use model::{Model, ModelError};

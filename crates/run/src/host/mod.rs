@@ -11,7 +11,7 @@ mod file;
 mod memory;
 mod queue;
 pub mod stream;
-mod supply;
+pub mod supply;
 mod throttle;
 mod tiers;
 

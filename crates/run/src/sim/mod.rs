@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId};
 use tiercel_workload::Tensor;
 
-use crate::times::{KernelTime, Roofline};
+use crate::times::{KernelTime, Roofline, traffic};
 use crate::world::{Work, World};
 use share::{Demand, Shares};
 
@@ -23,6 +23,8 @@ struct Transfer {
     after: Vec<Ticket>,
     /// When its lane took it up; of use only then.
     began: f64,
+    /// How often it takes the link's latency.
+    pages: u64,
     /// When its first byte may move; set when its lane takes it up.
     flows_at: Option<f64>,
     remaining: f64,
@@ -98,7 +100,7 @@ impl Sim {
                 let latency = machine.link(lane.0, lane.1).map_or(Nanos::ZERO, |link| link.latency);
                 let transfer = transfers.get_mut(&next).expect("a queued copy exists");
                 transfer.began = *clock;
-                transfer.flows_at = Some(*clock + latency.0 as f64);
+                transfer.flows_at = Some(*clock + latency.0 as f64 * transfer.pages as f64);
             }
         }
     }
@@ -169,12 +171,17 @@ impl Sim {
 
 impl Backend for Sim {
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.copy_paged(order, 1)
+    }
+
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let lane = (order.from.tier, order.to.tier);
         let after = order.after.iter().copied().filter(|t| self.transfers.contains_key(t)).collect();
         let remaining = order.bytes.0.max(1) as f64;
-        self.transfers.insert(ticket, Transfer { lane, after, began: 0.0, flows_at: None, remaining });
+        let transfer = Transfer { lane, after, pages, began: 0.0, flows_at: None, remaining };
+        self.transfers.insert(ticket, transfer);
         self.lanes.entry(lane).or_default().push_back(ticket);
         ticket
     }
@@ -237,6 +244,23 @@ impl World for Sim {
     fn measured(&self) -> bool {
         false
     }
+}
+
+/// The shares of their undisturbed speeds that a kernel and copies beside it get: the kernel's first.
+///
+/// The kernel's reads, then writes, lie on `tiers` and it takes `alone` undisturbed; each copy is a pair of tiers.
+pub fn beside(
+    machine: &Machine,
+    kernel: &tiercel_workload::Kernel,
+    tiers: &[TierId],
+    alone: Nanos,
+    copies: &[(TierId, TierId)],
+) -> Vec<f64> {
+    let seconds = alone.0.max(1) as f64 / 1e9;
+    let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds)];
+    let speed = |(from, to)| machine.link(from, to).map_or(0.0, |link| link.speed().0);
+    demands.extend(copies.iter().map(|lane| Demand::copy(lane.0, lane.1, speed(*lane))));
+    Shares::new(machine).divide(&demands)
 }
 
 /// How long it takes to copy `bytes` between two tiers with nothing else going on.
