@@ -35,6 +35,9 @@ pub struct Header {
     /// The most bytes that are alive at once, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<Bytes>,
+    /// Iterations at the start that do not count, because things had yet to settle.
+    #[serde(default)]
+    pub warmup_iterations: u32,
     /// The objects that are known ahead, by name.
     #[serde(default)]
     pub objects: Vec<Object>,
@@ -142,6 +145,7 @@ impl Header {
             measured: false,
             fast_bytes: machine.tiers.first().map_or(Bytes::ZERO, |tier| tier.capacity),
             peak_bytes: None,
+            warmup_iterations: 0,
             objects: objects.collect(),
             kernels: kernels.collect(),
         }

@@ -15,7 +15,6 @@ pub mod comparison;
 pub mod csv;
 pub mod curve;
 pub mod events;
-pub mod file;
 pub mod header;
 pub mod html;
 mod line;

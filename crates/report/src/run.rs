@@ -200,15 +200,20 @@ impl Run {
         self.kernel(step).map_or_else(|| step.to_string(), |kernel| kernel.name.clone())
     }
 
+    /// The iterations that count: those after the warm-ups.
+    pub fn counted(&self) -> &[Iteration] {
+        self.iterations.get(self.header.warmup_iterations as usize..).unwrap_or_default()
+    }
+
     /// The time of all stalls together.
     pub fn stall(&self) -> Nanos {
         Nanos(add_up(self.stalls.iter().map(|stall| length(stall.span).0)))
     }
 
-    /// Bytes moved in all iterations together, towards faster tiers and towards slower ones.
+    /// Bytes moved in all iterations that count together, towards faster tiers and towards slower ones.
     pub fn moved(&self) -> (Bytes, Bytes) {
-        let fetched = add_up(self.iterations.iter().map(|i| i.fetched.0));
-        (Bytes(fetched), Bytes(add_up(self.iterations.iter().map(|i| i.evicted.0))))
+        let fetched = add_up(self.counted().iter().map(|i| i.fetched.0));
+        (Bytes(fetched), Bytes(add_up(self.counted().iter().map(|i| i.evicted.0))))
     }
 
     /// Its figures, as a row of a comparison.
@@ -226,8 +231,8 @@ impl Run {
             emulated: header.emulated(),
             fast_fraction: peak.map(|peak| header.fast_bytes.0 as f64 / peak.0 as f64),
             fast_bytes: header.fast_bytes,
-            iteration_ns: self.iterations.iter().map(|i| i.time().0).collect(),
-            stall_ns: add_up(self.iterations.iter().map(|i| i.stall.0)),
+            iteration_ns: self.counted().iter().map(|i| i.time().0).collect(),
+            stall_ns: add_up(self.counted().iter().map(|i| i.stall.0)),
             fetched_bytes: fetched,
             evicted_bytes: evicted,
             peak_fast_bytes: self.peak.first().copied().unwrap_or_default(),

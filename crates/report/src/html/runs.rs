@@ -87,8 +87,7 @@ fn cards(out: &mut String, run: &Run) -> fmt::Result {
         )
     };
     if let Some(time) = row.time() {
-        let count = run.iterations.len();
-        let more = if count == 1 { "one iteration".to_string() } else { format!("median of {count}") };
+        let more = run.basis();
         card("iteration", time.to_string(), more)?;
         let share = percent(row.stall_share().unwrap_or(0.0));
         card("kernels waited", row.stall().to_string(), format!("{share} of an iteration"))?;
@@ -108,14 +107,14 @@ fn cards(out: &mut String, run: &Run) -> fmt::Result {
 /// Where the time of an iteration went, as one bar.
 fn breakdown(out: &mut String, run: &Run) -> fmt::Result {
     let sum = |pick: &dyn Fn(&crate::run::Iteration) -> Nanos| -> u64 {
-        add_up(run.iterations.iter().map(|i| pick(i).0))
+        add_up(run.counted().iter().map(|i| pick(i).0))
     };
     let all = sum(&|i| i.time());
     if all == 0 {
         return Ok(());
     }
     let compute = sum(&|i| i.compute);
-    let known = run.iterations.iter().all(|i| i.alone.is_some());
+    let known = run.counted().iter().all(|i| i.alone.is_some());
     let alone = if known { sum(&|i| i.alone.unwrap_or_default()).min(compute) } else { compute };
     let parts = [
         (if known { "kernels, as fast as in fast memory" } else { "kernels" }, "--forward", alone),
@@ -128,7 +127,7 @@ fn breakdown(out: &mut String, run: &Run) -> fmt::Result {
     );
     let shown: Vec<_> = parts.iter().filter(|(_, _, time)| *time > 0).collect();
     write!(out, "<div class=\"stack\" data-marks=\"{}\">", shown.len())?;
-    let each = run.iterations.len() as u64;
+    let each = run.counted().len() as u64;
     for (name, colour, time) in &shown {
         let share = *time as f64 / all as f64;
         let text = format!("{name}: {} ({})", Nanos(time / each), percent(share));

@@ -17,7 +17,7 @@ const LINES: usize = 500;
 
 /// Writes the figure.
 pub(super) fn write(out: &mut String, run: &Run) -> fmt::Result {
-    let stalls = Stalls::new(run);
+    let stalls = Stalls::counted(run);
     out.push_str("<figure class=\"stalls\"><figcaption>Where kernels waited</figcaption>\n");
     let Some(cause) = stalls.main_cause() else {
         out.push_str("<p>No kernel waited for a copy.</p></figure>\n");
@@ -25,8 +25,12 @@ pub(super) fn write(out: &mut String, run: &Run) -> fmt::Result {
     };
     writeln!(
         out,
-        "<p><b>{}</b> in all of the recorded run. {}</p>\n<div class=\"bars\">",
+        "<p><b>{}</b> in {}. {}</p>\n<div class=\"bars\">",
         stalls.total,
+        match run.counted().len() {
+            1 => "one iteration".to_string(),
+            count => format!("{count} iterations"),
+        },
         Text(advice(cause))
     )?;
     bars(out, &stalls, "by tensor", &stalls.by_object)?;
