@@ -1,15 +1,16 @@
 //! `tiercel report`: what happened in runs, from the events that they wrote, as tables, a page, a Perfetto trace or CSV.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use tiercel_core::Bytes;
 use tiercel_report::events::is_events;
-use tiercel_report::{Comparison, Log, Report, Run, csv, file, perfetto};
+use tiercel_report::{Comparison, Log, Report, Run, csv, perfetto};
+
+use crate::progress::Progress;
+use crate::save::{end_when_interrupted, save};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,24 +49,19 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     check_places(arguments)?;
-    let interrupted = || {
-        file::abandon();
-        std::process::exit(130);
-    };
-    ctrlc::set_handler(interrupted).map_err(|error| format!("cannot watch for interrupts: {error}"))?;
+    end_when_interrupted();
     let report = read(arguments)?;
+    if arguments.perfetto.is_some() && report.runs.is_empty() {
+        return Err("--perfetto: a trace is made of events, and no file has any".to_string());
+    }
     if let Some(path) = &arguments.html {
-        let page = report.html();
-        save(path, |out| out.write_all(page.as_bytes()))?;
+        put(path, |out| out.write_all(report.html().as_bytes()))?;
     }
     if let Some(path) = &arguments.perfetto {
-        if report.runs.is_empty() {
-            return Err("--perfetto: a trace is made of events, and no file has any".to_string());
-        }
-        save(path, |out| perfetto::write(out, &report.runs))?;
+        put(path, |out| perfetto::write(out, &report.runs))?;
     }
     if let Some(path) = &arguments.csv {
-        save(path, |out| match report.runs.is_empty() {
+        put(path, |out| match report.runs.is_empty() {
             true => csv::comparison(out, &report.comparison),
             false => csv::runs(out, &report.runs),
         })?;
@@ -138,43 +134,33 @@ fn open(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
     if path.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
     }
-    let watched = Watched { file, length, read: 0, started: Instant::now(), bar: None };
-    Ok(BufReader::with_capacity(1 << 16, Box::new(watched)))
+    let progress = Progress::new((length >> 20) as usize, "reading, MiB");
+    Ok(BufReader::with_capacity(1 << 16, Box::new(Watched { file, read: 0, progress })))
 }
 
-/// A file whose reading shows its progress, where a terminal is there and two seconds have passed.
+/// A file whose reading shows its progress.
 struct Watched {
     file: File,
-    length: u64,
     read: u64,
-    started: Instant,
-    bar: Option<ProgressBar>,
+    progress: Progress,
 }
 
 impl Read for Watched {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(to)?;
+        let before = self.read >> 20;
         self.read += count as u64;
-        if self.bar.is_none() && self.started.elapsed() > Duration::from_secs(2) && io::stderr().is_terminal()
-        {
-            let style = ProgressStyle::with_template("{wide_bar} {percent} %  {eta} left");
-            let bar = ProgressBar::new(self.length);
-            self.bar = Some(style.map_or(bar.clone(), |style| bar.with_style(style)));
-        }
-        match &self.bar {
-            Some(bar) if count == 0 => bar.finish_and_clear(),
-            Some(bar) => bar.set_position(self.read),
-            None => {}
-        }
+        (before..self.read >> 20).for_each(|_| self.progress.tick());
         Ok(count)
     }
 }
 
 /// Writes a file whole or not at all, and says so.
-fn save(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
-    file::write(path, contents).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
-    let size = std::fs::metadata(path).map_or(String::new(), |data| format!(", {}", Bytes(data.len())));
+fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    contents(&mut bytes).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+    save(path, &bytes)?;
     // Whoever closed standard error does not want to know.
-    let _ = writeln!(io::stderr(), "tiercel: wrote {}{size}", path.display());
+    let _ = writeln!(io::stderr(), "tiercel: wrote {}, {}", path.display(), Bytes(bytes.len() as u64));
     Ok(())
 }

@@ -238,7 +238,12 @@ fn complaints_say_what_is_wrong_and_where() {
     folder.bad(&["odd.json"], expect![[r#"
         tiercel: odd.json: these are neither events nor results of runs: run 1 has no `system` or no `iteration_ns`
     "#]]);
-    folder.bad(&["cut.jsonl"], expect![[r#""#]]);
+    folder.bad(
+        &["cut.jsonl"],
+        expect![[r#"
+        tiercel: cut.jsonl: line 2: EOF while parsing a string (column 60)
+    "#]],
+    );
     folder.bad(
         &["old.jsonl"],
         expect![[r#"
@@ -251,7 +256,12 @@ fn complaints_say_what_is_wrong_and_where() {
         tiercel: cannot write `none/r.html`: No such file or directory (os error 2)
     "#]],
     );
-    folder.bad(&["events.jsonl", "--html", "inside"], expect![[r#""#]]);
+    folder.bad(
+        &["events.jsonl", "--html", "inside"],
+        expect![[r#"
+        tiercel: cannot write `inside`: Is a directory (os error 21)
+    "#]],
+    );
     folder.bad(
         &["events.jsonl", "--csv", "./events.jsonl"],
         expect![[r#"

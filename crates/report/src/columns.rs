@@ -37,6 +37,11 @@ fn named(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
+/// Whether there is anything to tell of a run but why there was none.
+fn ran(row: &Row) -> bool {
+    row.error.is_none()
+}
+
 const fn words(
     key: &'static str,
     title: &'static str,
@@ -57,7 +62,7 @@ const fn figures(
 }
 
 /// Every column, in order.
-pub(crate) const COLUMNS: [Column; 17] = [
+pub(crate) const COLUMNS: [Column; 18] = [
     words("net", "network", "what ran", |r| named(&r.net)),
     figures(
         "batch",
@@ -107,8 +112,8 @@ pub(crate) const COLUMNS: [Column; 17] = [
         "stall_ns",
         "stall",
         "time that kernels of one iteration waited for copies",
-        |r| Some(r.stall().to_string()),
-        |r| Some(r.stall().0 as f64),
+        |r| ran(r).then(|| r.stall().to_string()),
+        |r| ran(r).then(|| r.stall().0 as f64),
     ),
     figures(
         "stall_share",
@@ -121,22 +126,22 @@ pub(crate) const COLUMNS: [Column; 17] = [
         "fetched_bytes",
         "fetched",
         "bytes that one iteration moved to faster memory",
-        |r| Some(r.fetched().to_string()),
-        |r| Some(r.fetched().0 as f64),
+        |r| ran(r).then(|| r.fetched().to_string()),
+        |r| ran(r).then(|| r.fetched().0 as f64),
     ),
     figures(
         "evicted_bytes",
         "evicted",
         "bytes that one iteration moved to slower memory",
-        |r| Some(r.evicted().to_string()),
-        |r| Some(r.evicted().0 as f64),
+        |r| ran(r).then(|| r.evicted().to_string()),
+        |r| ran(r).then(|| r.evicted().0 as f64),
     ),
     figures(
         "peak_fast_bytes",
         "fast used",
         "the most fast memory that was in use at once",
-        |r| Some(r.peak_fast_bytes.to_string()),
-        |r| Some(r.peak_fast_bytes.0 as f64),
+        |r| ran(r).then(|| r.peak_fast_bytes.to_string()),
+        |r| ran(r).then(|| r.peak_fast_bytes.0 as f64),
     ),
     figures(
         "predicted_ns",
@@ -163,6 +168,7 @@ pub(crate) const COLUMNS: [Column; 17] = [
         "whether times were simulated or measured, and on real or slowed-down memory",
         |r| Some(r.kind().to_string()),
     ),
+    words("error", "could not be run", "why it could not be run", |r| r.error.clone()),
 ];
 
 /// The columns that tell something of these rows: those in which some row has something to say, and where saying the

@@ -55,6 +55,12 @@ pub struct Row {
     /// What the memory costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_price: Option<f64>,
+    /// The time of an iteration with everything in fast memory, where whoever wrote the row knew it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_only_ns: Option<u64>,
+    /// Why it could not be run; then there are no times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Equal for equal results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_hash: Option<String>,
@@ -189,7 +195,8 @@ impl Comparison {
         };
         let mut rows = Vec::with_capacity(list.len());
         for (at, value) in list.into_iter().enumerate() {
-            if value.get("system").is_none() || value.get("iteration_ns").is_none() {
+            let told = value.get("iteration_ns").is_some() || value.get("error").is_some();
+            if value.get("system").is_none() || !told {
                 return Err(format!("run {} has no `system` or no `iteration_ns`", at + 1));
             }
             let row = serde_json::from_value(value).map_err(|error| format!("run {}: {error}", at + 1))?;
@@ -216,9 +223,10 @@ impl Comparison {
         for at in 0..self.rows.len() {
             let row = &self.rows[at];
             let base = fast.iter().find(|(other, _)| self.rows[*other].work() == row.work());
-            if let (None, Some((_, base)), Some(time)) = (row.slowdown, base, row.time()) {
-                self.rows[at].slowdown = Some(time.0 as f64 / base.0 as f64);
-            }
+            let base = row.fast_only_ns.filter(|ns| *ns > 0).or(base.map(|(_, time)| time.0));
+            let slowdown = row.time().zip(base).map(|(time, base)| time.0 as f64 / base as f64);
+            let row = &mut self.rows[at];
+            (row.slowdown, row.fast_only_ns) = (row.slowdown.or(slowdown), base);
         }
     }
 

@@ -108,7 +108,6 @@ impl Curve {
             let mut points: Vec<Point> = rows.iter().filter_map(|row| row.point()).collect();
             points.sort_by_key(|point| point.fast_bytes);
             points.dedup_by_key(|point| point.fast_bytes);
-            let fast_only = groups[&key].iter().find(|row| row.system == "fast-only");
             (points.len() > 1 && system != "fast-only").then(|| Curve {
                 net: key.0.to_string(),
                 batch: key.1,
@@ -116,7 +115,7 @@ impl Curve {
                 system: system.to_string(),
                 measured: key.3,
                 points,
-                fast_only_ns: fast_only.and_then(|row| row.time()).map(|time| time.0),
+                fast_only_ns: rows.iter().find_map(|row| row.fast_only_ns),
                 price: prices[&key],
             })
         });

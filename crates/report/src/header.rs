@@ -35,6 +35,9 @@ pub struct Header {
     /// The most bytes that are alive at once, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<Bytes>,
+    /// Iterations at the start that do not count, because things had yet to settle.
+    #[serde(default)]
+    pub warmup_iterations: u32,
     /// The objects that are known ahead, by name.
     #[serde(default)]
     pub objects: Vec<Object>,
@@ -96,11 +99,11 @@ fn one() -> Bytes {
     Bytes(1)
 }
 
-fn write_role<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_role<S: Serializer>(role: &Option<Role>, to: S) -> Result<S::Ok, S::Error> {
     role.map(Role::name).serialize(to)
 }
 
-fn read_role<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Role>, D::Error> {
+pub(crate) fn read_role<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Role>, D::Error> {
     let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
     let role = ROLES.into_iter().find(|role| role.name() == name);
     role.map(Some).ok_or_else(|| {
@@ -142,6 +145,7 @@ impl Header {
             measured: false,
             fast_bytes: machine.tiers.first().map_or(Bytes::ZERO, |tier| tier.capacity),
             peak_bytes: None,
+            warmup_iterations: 0,
             objects: objects.collect(),
             kernels: kernels.collect(),
         }

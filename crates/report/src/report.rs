@@ -55,7 +55,7 @@ impl Report {
         let runs = self.runs.iter().map(|run| {
             let mut value = serde_json::to_value(run.row()).unwrap_or_default();
             value["iterations"] = serde_json::to_value(&run.iterations).unwrap_or_default();
-            value["stalls"] = serde_json::to_value(Stalls::new(run)).unwrap_or_default();
+            value["stalls"] = serde_json::to_value(Stalls::counted(run)).unwrap_or_default();
             value["kernels"] = run.kernels.len().into();
             value["copies"] = run.copies.len().into();
             value["peak_bytes_by_tier"] = run.peak.iter().map(|bytes| bytes.0).collect::<Vec<_>>().into();

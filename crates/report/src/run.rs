@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tiercel_core::{Bytes, Cause, Nanos, Outcome, Place, Span, Step, Ticket, TierId};
 use tiercel_workload::trace::Role;
 
 use crate::comparison::Row;
 use crate::events::{Entry, Log, What};
-use crate::header::{Header, Kernel};
+use crate::header::{Header, Kernel, read_role, write_role};
 
 /// One run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// What it was.
     pub header: Header,
@@ -39,19 +39,19 @@ pub struct Run {
 }
 
 /// An object that a run made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Its name.
     pub name: Arc<str>,
     /// What it is for; `None` where nobody said.
-    #[serde(skip)]
+    #[serde(default, serialize_with = "write_role", deserialize_with = "read_role")]
     pub role: Option<Role>,
     /// Its size.
     pub bytes: Bytes,
 }
 
 /// One pass over the trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Its number.
     pub number: u32,
@@ -91,7 +91,7 @@ impl Iteration {
 }
 
 /// One kernel that ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSpan {
     /// Which one; [`Step::LOAD`] where an object got its first contents.
     pub step: Step,
@@ -102,7 +102,7 @@ pub struct KernelSpan {
 }
 
 /// One copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopySpan {
     /// Its ticket.
     pub ticket: Ticket,
@@ -139,7 +139,7 @@ impl CopySpan {
 }
 
 /// A kernel waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
     /// The kernel.
     pub step: Step,
@@ -154,7 +154,7 @@ pub struct Stall {
 }
 
 /// Memory in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSpan {
     /// Where.
     pub place: Place,
@@ -167,7 +167,7 @@ pub struct RegionSpan {
 }
 
 /// Memory set aside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneSpan {
     /// What for.
     pub name: Arc<str>,
@@ -200,15 +200,20 @@ impl Run {
         self.kernel(step).map_or_else(|| step.to_string(), |kernel| kernel.name.clone())
     }
 
+    /// The iterations that count: those after the warm-ups.
+    pub fn counted(&self) -> &[Iteration] {
+        self.iterations.get(self.header.warmup_iterations as usize..).unwrap_or_default()
+    }
+
     /// The time of all stalls together.
     pub fn stall(&self) -> Nanos {
         Nanos(add_up(self.stalls.iter().map(|stall| length(stall.span).0)))
     }
 
-    /// Bytes moved in all iterations together, towards faster tiers and towards slower ones.
+    /// Bytes moved in all iterations that count together, towards faster tiers and towards slower ones.
     pub fn moved(&self) -> (Bytes, Bytes) {
-        let fetched = add_up(self.iterations.iter().map(|i| i.fetched.0));
-        (Bytes(fetched), Bytes(add_up(self.iterations.iter().map(|i| i.evicted.0))))
+        let fetched = add_up(self.counted().iter().map(|i| i.fetched.0));
+        (Bytes(fetched), Bytes(add_up(self.counted().iter().map(|i| i.evicted.0))))
     }
 
     /// Its figures, as a row of a comparison.
@@ -226,8 +231,8 @@ impl Run {
             emulated: header.emulated(),
             fast_fraction: peak.map(|peak| header.fast_bytes.0 as f64 / peak.0 as f64),
             fast_bytes: header.fast_bytes,
-            iteration_ns: self.iterations.iter().map(|i| i.time().0).collect(),
-            stall_ns: add_up(self.iterations.iter().map(|i| i.stall.0)),
+            iteration_ns: self.counted().iter().map(|i| i.time().0).collect(),
+            stall_ns: add_up(self.counted().iter().map(|i| i.stall.0)),
             fetched_bytes: fetched,
             evicted_bytes: evicted,
             peak_fast_bytes: self.peak.first().copied().unwrap_or_default(),

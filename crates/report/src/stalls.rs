@@ -81,10 +81,21 @@ pub fn advice(cause: Cause) -> &'static str {
 }
 
 impl Stalls {
-    /// Gathers the waiting of a run.
+    /// Gathers all the waiting of a run, loading and warm-ups included.
     pub fn new(run: &Run) -> Stalls {
+        Stalls::of(run, |_| true)
+    }
+
+    /// Gathers the waiting in the iterations that count.
+    pub fn counted(run: &Run) -> Stalls {
+        let counted = run.counted();
+        Stalls::of(run, |at| counted.iter().any(|i| i.began < at && at <= i.ended))
+    }
+
+    /// Gathers the waiting that ended at moments of interest.
+    fn of(run: &Run, wanted: impl Fn(Nanos) -> bool) -> Stalls {
         let mut all: HashMap<(usize, Step, Cause), (u64, Nanos)> = HashMap::new();
-        for stall in &run.stalls {
+        for stall in run.stalls.iter().filter(|stall| wanted(stall.span.ended)) {
             let (times, time) = all.entry((stall.object, stall.step, stall.cause)).or_default();
             *times += 1;
             *time = sum(*time, length(stall.span));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tiercel_core::Bytes;
+use tiercel_core::{Bytes, Nanos};
 
 use crate::columns;
 use crate::comparison::Comparison;
@@ -47,7 +47,7 @@ impl Curve {
             table.row([
                 point.fast_bytes.to_string(),
                 point.fast_fraction.map_or(String::new(), columns::percent),
-                tiercel_core::Nanos(point.iteration_ns).to_string(),
+                Nanos(point.iteration_ns).to_string(),
                 slowdown.map_or(String::new(), columns::factor),
                 price.map_or(String::new(), |price| format!("${}", number(price))),
             ]);
@@ -57,6 +57,18 @@ impl Curve {
 }
 
 impl Run {
+    /// What figures of an iteration are based on.
+    pub(crate) fn basis(&self) -> String {
+        let count = match self.counted().len() {
+            1 => "one".to_string(),
+            count => format!("median of {count}"),
+        };
+        match self.iterations.len() - self.counted().len() {
+            0 => count,
+            warm => format!("{count} after {warm} to warm up"),
+        }
+    }
+
     /// What it was, what it took, and where waiting came from.
     pub fn text(&self) -> String {
         let mut page = String::new();
@@ -78,9 +90,7 @@ impl Run {
             row.fast_fraction.map_or(String::new(), |f| format!(", {} of the peak", columns::percent(f)));
         line("fast memory", format!("{}{share}; {} used", header.fast_bytes, row.peak_fast_bytes))?;
         if let Some(time) = row.time() {
-            let count = self.iterations.len();
-            let count = if count == 1 { "one".to_string() } else { format!("median of {count}") };
-            line("iteration", format!("{time} ({count})"))?;
+            line("iteration", format!("{time} ({})", self.basis()))?;
             line("moved", format!("{} fetched and {} evicted an iteration", row.fetched(), row.evicted()))?;
             let share = row.stall_share().unwrap_or(0.0);
             line("stall", format!("{} an iteration, {} of the time", row.stall(), columns::percent(share)))?;
@@ -97,7 +107,7 @@ impl Run {
         for note in &self.notes {
             line("note", note.clone())?;
         }
-        stalls(out, &Stalls::new(self))
+        stalls(out, &Stalls::counted(self), self.stall())
     }
 }
 
@@ -105,11 +115,13 @@ fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-fn stalls(out: &mut String, stalls: &Stalls) -> std::fmt::Result {
+fn stalls(out: &mut String, stalls: &Stalls, all: Nanos) -> std::fmt::Result {
+    let more = all.saturating_sub(stalls.total);
+    let more = if more == Nanos::ZERO { String::new() } else { format!("; {more} more before and between") };
     let Some(cause) = stalls.main_cause() else {
-        return writeln!(out, "\n  No kernel waited.");
+        return writeln!(out, "\n  No kernel waited{more}.");
     };
-    writeln!(out, "\n  where kernels waited, {} in all\n", stalls.total)?;
+    writeln!(out, "\n  where kernels waited, {} in the iterations that count{more}\n", stalls.total)?;
     let mut table = Table::new([
         ("time", Align::Right),
         ("share", Align::Right),
@@ -131,7 +143,7 @@ fn stalls(out: &mut String, stalls: &Stalls) -> std::fmt::Result {
     write!(out, "{table}")?;
     if stalls.all.len() > LONGEST {
         let rest = add_up(stalls.all[LONGEST..].iter().map(|w| w.time.0));
-        writeln!(out, "  and {} more, {} together", stalls.all.len() - LONGEST, tiercel_core::Nanos(rest))?;
+        writeln!(out, "  and {} more, {} together", stalls.all.len() - LONGEST, Nanos(rest))?;
     }
     out.push('\n');
     for line in wrapped(advice(cause), 100) {

@@ -99,10 +99,14 @@ pub(crate) fn rects(mut all: Vec<Rect>, window: u64, extent: u64, budget: usize)
     all
 }
 
+/// What rectangles that are merged have in common: kind, and the first and last cell in time and in addresses.
+type Cells = (u32, u64, u64, u64, u64);
+
 /// Joins rectangles that are thinner than a cell of the grid and touch the same cells.
 fn merge_rects(all: &[Rect], wide: u64, high: u64) -> Vec<Rect> {
     let mut kept: Vec<Rect> = Vec::with_capacity(all.len());
-    let mut cells: HashMap<(u32, u64, u64, u64, u64), (usize, u128)> = HashMap::new();
+    // By the cells that they touch: the one that stands for all, and the largest area in it.
+    let mut cells: HashMap<Cells, (usize, u128)> = HashMap::new();
     for rect in all {
         if time(rect.span) >= wide && rect.bytes >= high {
             kept.push(*rect);

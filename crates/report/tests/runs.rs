@@ -114,6 +114,22 @@ fn copies_share_a_link_one_after_the_other_in_simulation() {
 }
 
 #[test]
+fn warm_ups_do_not_count() {
+    let mut played = scene::simulate("vgg16", 16, "optane-autotm", 0.3, "cachedarrays-lmp");
+    let all = Run::new(played.log());
+    assert_eq!(Stalls::counted(&all).total, all.iterations.iter().map(|i| i.stall).sum(), "none is left out");
+    played.header.warmup_iterations = 1;
+    let run = Run::new(played.log());
+    assert_eq!((run.iterations.len(), run.counted().len()), (3, 2));
+    assert_eq!(run.row().iteration_ns, all.row().iteration_ns[1..]);
+    let stall: Nanos = played.iterations[1..].iter().map(|i| i.stall).sum();
+    assert_eq!((Stalls::counted(&run).total, run.row().stall_ns), (stall, stall.0));
+    assert!(run.text().contains("(median of 2 after 1 to warm up)"), "{}", run.text());
+    played.header.warmup_iterations = 9;
+    assert!(Run::new(played.log()).row().iteration_ns.is_empty());
+}
+
+#[test]
 fn slowdowns_and_curves_follow_from_rows() {
     let row = |system: &str, share: f64, time: u64| Row {
         net: "net".to_string(),
@@ -155,6 +171,15 @@ fn results_of_the_command_line_are_understood() {
     assert_eq!(Comparison::parse(wrapped.as_bytes()).expect("a document"), parsed);
     let again = serde_json::to_vec(&parsed).expect("writes");
     assert_eq!(Comparison::parse(&again).expect("reads back"), parsed);
+    let failed =
+        br#"[{"net":"x","system":"b","error":"too little memory","slowdown":null,"fast_only_ns":100}]"#;
+    let failed = Comparison::parse(failed).expect("a run that could not be");
+    assert_eq!((failed.rows[0].time(), failed.rows[0].slowdown), (None, None));
+    assert!(
+        failed.text().contains("too little memory") && !failed.text().contains("0 ns"),
+        "{}",
+        failed.text()
+    );
     let wrong = |text: &str| Comparison::parse(text.as_bytes()).expect_err("it is wrong");
     assert_eq!(wrong("3"), "it holds neither a run nor a list of runs");
     assert_eq!(wrong("[{\"system\":\"a\"}]"), "run 1 has no `system` or no `iteration_ns`");

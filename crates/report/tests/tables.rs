@@ -101,10 +101,10 @@ fn tables_hold_everything_whatever_it_is_called() {
     csv::comparison(&mut text, &rows).expect("writes to memory");
     let text = String::from_utf8(text).expect("text");
     expect![[r#"
-        net,batch,machine,system,fast_bytes,fast_fraction,iteration_ns,slowdown,samples_per_second,stall_ns,stall_share,fetched_bytes,evicted_bytes,peak_fast_bytes,predicted_ns,loss,kind
-        network-0,256,made-up,fast-only,6400000000,0.1,100000000,1,2560,0,0,4294967296,2147483648,6400000000,,,simulated
-        network-0,256,made-up,fast-only,12800000000,0.2,100000000,1,2560,0,0,4294967296,2147483648,12800000000,,,simulated
-        network-0,256,made-up,system-1,6400000000,0.1,127000000,1.27,2015.748031496063,2500000,0.01968503937007874,4294967296,2147483648,6400000000,,,simulated
+        net,batch,machine,system,fast_bytes,fast_fraction,iteration_ns,slowdown,samples_per_second,stall_ns,stall_share,fetched_bytes,evicted_bytes,peak_fast_bytes,predicted_ns,loss,kind,error
+        network-0,256,made-up,fast-only,6400000000,0.1,100000000,1,2560,0,0,4294967296,2147483648,6400000000,,,simulated,
+        network-0,256,made-up,fast-only,12800000000,0.2,100000000,1,2560,0,0,4294967296,2147483648,12800000000,,,simulated,
+        network-0,256,made-up,system-1,6400000000,0.1,127000000,1.27,2015.748031496063,2500000,0.01968503937007874,4294967296,2147483648,6400000000,,,simulated,
     "#]]
     .assert_eq(&text.lines().take(4).map(|line| format!("{line}\n")).collect::<String>());
 }
@@ -137,7 +137,7 @@ fn the_terminal_shows_what_matters() {
           stall          300 ns an iteration, 23 % of the time
           recorded       2 kernels, 1 copy of 1 KiB
 
-          where kernels waited, 300 ns in all
+          where kernels waited, 300 ns in the iterations that count
 
             time  share  times  tensor     kernel      because
           300 ns  100 %      1  fc.weight  fc.forward  bytes not there yet
@@ -160,11 +160,28 @@ fn the_terminal_shows_what_matters() {
     "#]].assert_eq(&rows.text());
     let curve = &Curve::all(&rows.comparison)[1];
     expect![[r#"
+        system-2
               fast  of peak  iteration  slowdown  price
           5.96 GiB     10 %     154 ms     1.54×   $151
           11.9 GiB     20 %     148 ms     1.48×   $202
     "#]]
-    .assert_eq(&curve.table().to_string());
+    .assert_eq(&format!("{}\n{}", curve.system, curve.table()));
+}
+
+#[test]
+fn a_run_survives_as_data_and_its_page_tells_slow_kernels_from_fast_ones() {
+    let run = example();
+    let text = serde_json::to_string(&run).expect("writes");
+    assert_eq!(serde_json::from_str::<Run>(&text).expect("reads"), run);
+    let page = Report::of_runs("one", vec![run]).html();
+    // The kernel would take 900 ns alone, took 1 µs, and had waited for 300 ns.
+    for part in [
+        "kernels, as fast as in fast memory: 900 ns, 69 %",
+        "slowed by slow memory and by copies: 100 ns, 7.7 %",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains("waiting for copies: 300 ns, 23 %"));
 }
 
 #[test]

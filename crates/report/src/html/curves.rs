@@ -16,10 +16,13 @@ const SIZE: (f64, f64) = (440.0, 300.0);
 /// Where the plot is in it: left, top, right, bottom.
 const PLOT: (f64, f64, f64, f64) = (52.0, 44.0, 428.0, 254.0);
 
+/// What the curves of one chart have in common: network, batch, machine, and whether times were measured.
+type Work<'c> = (&'c str, Option<u64>, &'c str, bool);
+
 /// Writes the section.
 pub(super) fn write(out: &mut String, curves: &[Curve]) -> fmt::Result {
     let mut systems: Vec<&str> = Vec::new();
-    let mut charts: Vec<((&str, Option<u64>, &str, bool), Vec<&Curve>)> = Vec::new();
+    let mut charts: Vec<(Work<'_>, Vec<&Curve>)> = Vec::new();
     for curve in curves {
         if !systems.contains(&curve.system.as_str()) {
             systems.push(&curve.system);

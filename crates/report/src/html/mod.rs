@@ -10,6 +10,7 @@ mod comparison;
 mod curves;
 mod escape;
 mod runs;
+mod waiting;
 
 use std::fmt::Write;
 
@@ -17,12 +18,10 @@ use escape::Text;
 
 use crate::report::Report;
 
+/// What every page begins with; its policy forbids it to load anything from anywhere.
+const HEAD: &str = include_str!("head.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
-
-/// Nothing is loaded from anywhere.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 impl Report {
     /// The report as a page.
@@ -37,12 +36,7 @@ impl Report {
         let title = if self.title.is_empty() { "Tiercel report" } else { &self.title };
         write!(
             out,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <link rel=\"icon\" href=\"data:,\">\n\
-             <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n{HEAD}<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
             Text(title)
         )?;
         write!(out, "<header>\n<h1>{}</h1>\n", Text(title))?;

@@ -1,19 +1,15 @@
-//! One run on the page: its figures, where its time went, the timeline, the memory maps and where kernels waited.
+//! One run on the page: its figures, where its time went, the timeline and the memory maps.
 
 use std::fmt::{self, Write};
 
 use tiercel_core::{Bytes, Nanos};
 
-use super::charts::{BUDGET, CAUSES, Charts, Count, Kind};
+use super::charts::{BUDGET, Charts, Count, Kind};
 use super::escape::{Text, data};
+use super::waiting;
 use crate::columns::percent;
 use crate::run::{Run, add_up};
-use crate::stalls::{Share, Stalls, advice, meaning};
 
-/// How many bars a list of what waited has.
-const BARS: usize = 12;
-/// How many lines the full list of what waited has.
-const LINES: usize = 500;
 /// How many iterations are listed.
 const ITERATIONS: usize = 200;
 
@@ -53,7 +49,7 @@ fn one(out: &mut String, number: usize, run: &Run, budget: usize) -> fmt::Result
     toolbar(out, run, &charts)?;
     timeline(out, number, &charts, &counts[0])?;
     maps(out, number, run, &charts, &counts[1..])?;
-    waiting(out, run)?;
+    waiting::write(out, run)?;
     iterations(out, run)?;
     write!(
         out,
@@ -91,8 +87,7 @@ fn cards(out: &mut String, run: &Run) -> fmt::Result {
         )
     };
     if let Some(time) = row.time() {
-        let count = run.iterations.len();
-        let more = if count == 1 { "one iteration".to_string() } else { format!("median of {count}") };
+        let more = run.basis();
         card("iteration", time.to_string(), more)?;
         let share = percent(row.stall_share().unwrap_or(0.0));
         card("kernels waited", row.stall().to_string(), format!("{share} of an iteration"))?;
@@ -112,14 +107,14 @@ fn cards(out: &mut String, run: &Run) -> fmt::Result {
 /// Where the time of an iteration went, as one bar.
 fn breakdown(out: &mut String, run: &Run) -> fmt::Result {
     let sum = |pick: &dyn Fn(&crate::run::Iteration) -> Nanos| -> u64 {
-        add_up(run.iterations.iter().map(|i| pick(i).0))
+        add_up(run.counted().iter().map(|i| pick(i).0))
     };
     let all = sum(&|i| i.time());
     if all == 0 {
         return Ok(());
     }
     let compute = sum(&|i| i.compute);
-    let known = run.iterations.iter().all(|i| i.alone.is_some());
+    let known = run.counted().iter().all(|i| i.alone.is_some());
     let alone = if known { sum(&|i| i.alone.unwrap_or_default()).min(compute) } else { compute };
     let parts = [
         (if known { "kernels, as fast as in fast memory" } else { "kernels" }, "--forward", alone),
@@ -132,7 +127,7 @@ fn breakdown(out: &mut String, run: &Run) -> fmt::Result {
     );
     let shown: Vec<_> = parts.iter().filter(|(_, _, time)| *time > 0).collect();
     write!(out, "<div class=\"stack\" data-marks=\"{}\">", shown.len())?;
-    let each = run.iterations.len() as u64;
+    let each = run.counted().len() as u64;
     for (name, colour, time) in &shown {
         let share = *time as f64 / all as f64;
         let text = format!("{name}: {} ({})", Nanos(time / each), percent(share));
@@ -180,10 +175,10 @@ fn toolbar(out: &mut String, run: &Run, charts: &Charts) -> fmt::Result {
 
 /// The place where the script draws a chart.
 fn plot(out: &mut String, number: usize, chart: &str, about: &str, count: &Count) -> fmt::Result {
-    write!(
+    writeln!(
         out,
         "<div class=\"plot\" data-run=\"{number}\" data-chart=\"{chart}\" data-marks=\"{}\" data-shown=\"{}\">\
-         <canvas role=\"img\" aria-label=\"{}\"></canvas></div>\n",
+         <canvas role=\"img\" aria-label=\"{}\"></canvas></div>",
         count.marks,
         count.shown,
         Text(about)
@@ -243,86 +238,6 @@ fn maps(out: &mut String, number: usize, run: &Run, charts: &Charts, counts: &[C
         merged(out, count)?;
     }
     out.push_str("</figure>\n");
-    Ok(())
-}
-
-/// Where every stalled millisecond comes from.
-fn waiting(out: &mut String, run: &Run) -> fmt::Result {
-    let stalls = Stalls::new(run);
-    out.push_str("<figure class=\"stalls\"><figcaption>Where kernels waited</figcaption>\n");
-    let Some(cause) = stalls.main_cause() else {
-        out.push_str("<p>No kernel waited for a copy.</p></figure>\n");
-        return Ok(());
-    };
-    writeln!(
-        out,
-        "<p><b>{}</b> in all of the recorded run. {}</p>\n<div class=\"bars\">",
-        stalls.total,
-        Text(advice(cause))
-    )?;
-    bars(out, &stalls, "by tensor", &stalls.by_object)?;
-    bars(out, &stalls, "by kernel", &stalls.by_kernel)?;
-    bars(out, &stalls, "by reason", &stalls.by_cause)?;
-    out.push_str("</div>\n<details><summary>Every kernel and tensor</summary>\n");
-    let lines = stalls.all.len().min(LINES);
-    write!(
-        out,
-        "<div class=\"scroll tall\"><table class=\"rows\" data-marks=\"{lines}\"><thead><tr>\
-         <th class=\"n\"><button type=\"button\">time</button></th>\
-         <th class=\"n\"><button type=\"button\">share</button></th>\
-         <th class=\"n\"><button type=\"button\">times</button></th>\
-         <th><button type=\"button\">tensor</button></th><th><button type=\"button\">kernel</button></th>\
-         <th><button type=\"button\">because</button></th></tr></thead>\n<tbody>\n"
-    )?;
-    for w in stalls.all.iter().take(LINES) {
-        let share = stalls.share(w.time);
-        writeln!(
-            out,
-            "<tr><td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{share}\">{}</td>\
-             <td class=\"n\" data-v=\"{3}\">{3}</td><td>{4}</td><td>{5}</td><td>{6}</td></tr>",
-            w.time.0,
-            w.time,
-            percent(share),
-            w.times,
-            Text(&w.object),
-            Text(&w.kernel),
-            meaning(w.cause)
-        )?;
-    }
-    out.push_str("</tbody></table></div>\n");
-    if stalls.all.len() > LINES {
-        let rest = add_up(stalls.all[LINES..].iter().map(|w| w.time.0));
-        writeln!(out, "<p>And {} more, {} together.</p>", stalls.all.len() - LINES, Nanos(rest))?;
-    }
-    out.push_str("</details></figure>\n");
-    Ok(())
-}
-
-fn bars(out: &mut String, stalls: &Stalls, title: &str, shares: &[Share]) -> fmt::Result {
-    let shown = shares.len().min(BARS);
-    write!(out, "<div><h4>{title}</h4><table class=\"barlist\" data-marks=\"{shown}\"><tbody>")?;
-    let most = shares.first().map_or(1, |share| share.time.0).max(1);
-    for share in shares.iter().take(BARS) {
-        let width = share.time.0 as f64 / most as f64 * 100.0;
-        let colour =
-            CAUSES.iter().find(|(name, _)| name.ends_with(&share.name)).map_or("--stall", |(_, c)| c);
-        let times = if share.times == 1 { "once".to_string() } else { format!("{} times", share.times) };
-        let tip = format!("{}\n{}, {}, {times}", share.name, share.time, percent(stalls.share(share.time)));
-        write!(
-            out,
-            "<tr class=\"mark\" data-tip=\"{}\"><th scope=\"row\">{}</th><td class=\"bar\"><i style=\"width:{width:.2}%;\
-             background:var({colour})\"></i></td><td class=\"n\">{}</td></tr>",
-            Text(&tip),
-            Text(&share.name),
-            share.time
-        )?;
-    }
-    out.push_str("</tbody></table>");
-    if shares.len() > BARS {
-        let rest = add_up(shares[BARS..].iter().map(|share| share.time.0));
-        write!(out, "<p class=\"note\">and {} more, {} together</p>", shares.len() - BARS, Nanos(rest))?;
-    }
-    out.push_str("</div>\n");
     Ok(())
 }
 
