@@ -1,5 +1,5 @@
-//! Policies that learn from one iteration or look at the clock, over many iterations: what they compute stays right, what
-//! they learn is what the trace says, and they move what their papers say and nothing else.
+//! Policies that learn from one iteration or look at the clock, over many iterations: what they compute stays right,
+//! what they learn is what the trace says, and they move what their papers say and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -270,6 +270,21 @@ fn vdnn_has_nothing_to_move_without_convolutions() {
 }
 
 #[test]
+fn capuchin_leaves_alone_what_fits_and_waits_less_than_one_that_moves_on_demand() {
+    let trace = small("resnet32", 8);
+    assert!(moved(&trace, &tight(&trace, 1.5, 1), &mut Capuchin::new()).is_empty());
+    let machine = tight(&trace, 0.4, 1);
+    let stall = |policy: &mut dyn Policy| {
+        let mut manager = Manager::new(machine.clone(), Sim::new(machine.clone()));
+        let mut executor = Executor::new(&trace);
+        let last = (0..6).map(|_| executor.iterate(&mut manager, policy)).last().expect("six of them");
+        last.unwrap_or_else(|e| panic!("{e}")).stall
+    };
+    let (planned, demanded) = (stall(&mut Capuchin::new()), stall(&mut UnifiedMemory::new()));
+    assert!(planned < demanded, "{planned} against {demanded}");
+}
+
+#[test]
 fn unified_memory_writes_back_whatever_leaves() {
     let trace = small("resnet32", 8);
     let moved = moved(&trace, &tight(&trace, 0.3, 2), &mut UnifiedMemory::new());
@@ -278,7 +293,10 @@ fn unified_memory_writes_back_whatever_leaves() {
     let mut came = 0;
     for (name, tiers) in moved.iter().filter(|(name, _)| !persistent.contains(name.as_str())) {
         // Born fast, it leaves and comes by turns.
-        assert!(tiers.iter().enumerate().all(|(at, tier)| usize::from(*tier) == 1 - at % 2), "{name}: {tiers:?}");
+        assert!(
+            tiers.iter().enumerate().all(|(at, tier)| usize::from(*tier) == 1 - at % 2),
+            "{name}: {tiers:?}"
+        );
         came += tiers.iter().filter(|tier| **tier == 0).count();
     }
     assert!(came > 0, "something came on demand");
