@@ -182,14 +182,18 @@ impl Policy for Ial {
         for operand in operands {
             let (Some(place), Ok(size)) = (m.place(operand.object), m.size(operand.object)) else { continue };
             let near = self.pages(m).touch(place.offset.0, size.0);
-            let near = (u128::from(operand.bytes.0) * u128::from(near) / u128::from(size.0.max(1))) as u64;
-            for (tier, bytes) in [(&mut fast, near), (&mut slow, operand.bytes.0 - near)] {
-                if operand.access.reads() {
-                    tier.read += Bytes(bytes);
-                }
-                if operand.access.writes() {
-                    tier.write += Bytes(bytes);
-                }
+            let part = |bytes: u64| (u128::from(bytes) * u128::from(near) / u128::from(size.0.max(1))) as u64;
+            if operand.access.reads() {
+                let near = part(operand.bytes.0);
+                fast.read += Bytes(near);
+                slow.read += Bytes(operand.bytes.0 - near);
+            }
+            if operand.access.writes() {
+                // Several passes are for reading.
+                let written = operand.bytes.min(size).0;
+                let near = part(written);
+                fast.write += Bytes(near);
+                slow.write += Bytes(written - near);
             }
         }
         Some(vec![fast, slow])

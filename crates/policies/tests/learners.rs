@@ -343,6 +343,23 @@ fn hot_pages_of_slow_memory_take_the_place_of_cold_ones() {
 }
 
 #[test]
+fn pages_cost_what_the_memory_costs_that_they_lie_in() {
+    let trace = small("resnet32", 2);
+    let time = |policy: &mut dyn Policy, share: f64| {
+        let machine = tight(&trace, share, 2);
+        let machine = if share == 0.0 { machine.with_capacity(TierId(0), Bytes(64)) } else { machine };
+        let mut manager = Manager::new(machine.clone(), Sim::new(machine));
+        let played = Executor::new(&trace).iterate(&mut manager, policy);
+        played.unwrap_or_else(|e| panic!("{}: {e}", policy.name())).time.seconds()
+    };
+    for (name, share) in [("fast-only", 3.0), ("slow-only", 0.0)] {
+        let mut fixed = by_name(name).expect("it is listed");
+        let (pages, tensors) = (time(&mut Ial::default(), share), time(fixed.as_mut(), share));
+        assert!((pages / tensors - 1.0).abs() < 0.001, "{name}: {pages} s, not {tensors} s");
+    }
+}
+
+#[test]
 fn locality_is_one_in_fast_memory_and_nothing_in_slow_memory() {
     let trace = small("mlp", 16);
     let play = |name: &str, share: f64| {
