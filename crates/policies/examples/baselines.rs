@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p tiercel-policies --example baselines -- [machine] [net …]`
 //!
-//! Everything is played until the policy has settled (and IAL has looked at its pages some times), then the mean of a few
-//! iterations counts. *loc* is the share of kernels' bytes that were found in fast memory, *moved* the bytes moved either way in an
-//! iteration over the peak.
+//! Everything is played until the policy has settled (and IAL has looked at its pages some times), then the mean of a
+//! few iterations counts. *loc* is the share of kernels' bytes that were found in fast memory, *moved* the bytes
+//! moved either way in an iteration over the peak.
 
 use tiercel_core::{Bytes, Machine, Manager, Nanos, Policy, TierId};
 use tiercel_policies::{Watched, by_name};
@@ -25,10 +25,10 @@ const POLICIES: [&str; 10] = [
     "redl",
 ];
 
-/// The networks of a paper with its batches, and the peak in 10⁹ bytes that it gives for them, where ours is far off: Sentinel's
-/// TensorFlow took many times the memory that the same batch takes here, so batches are raised until the peak is the
-/// same. Images have the networks' own sizes: ReDL names small ones, but gives the models' sizes (and, for ResNet-50,
-/// the memory) of large ones.
+/// The networks of a paper with its batches, and the peak in 10⁹ bytes that it gives for them, where ours is far off:
+/// Sentinel's TensorFlow took many times the memory that the same batch takes here, so batches are raised until the
+/// peak is the same. Images have the networks' own sizes: ReDL names small ones, but gives the models' sizes (and,
+/// for ResNet-50, the memory) of large ones.
 fn networks(machine: &str) -> Vec<(&'static str, u64, Option<f64>)> {
     match machine {
         "redl" => vec![
