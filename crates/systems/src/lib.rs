@@ -171,6 +171,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// A policy as it is.
+    pub fn plain(policy: Box<dyn Policy>) -> Prepared {
+        Prepared { policy, warmup: 1, lookahead: 0, planned: None, rewritten: None }
+    }
+
     /// A policy that needs one iteration until memory looks as it does at the start of every later one.
     pub(crate) fn policy(policy: impl Policy + 'static) -> Prepared {
         Prepared { policy: Box::new(policy), warmup: 1, lookahead: 0, planned: None, rewritten: None }
