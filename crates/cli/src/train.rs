@@ -139,9 +139,9 @@ impl Arguments {
 
 /// The main job: all systems side by side.
 fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
-    let batch = arguments.batch.or(Some(TRIAL_BATCH));
     let source = Source::open(arguments)?;
-    let (program, batch) = program(arguments, batch, &source)?;
+    let sizes = (arguments.batch.or(Some(TRIAL_BATCH)), arguments.image.or(Some(TRIAL_IMAGE)));
+    let (program, batch) = program(arguments, sizes, &source)?;
     Trial {
         net: arguments.net(),
         program,
@@ -159,7 +159,8 @@ fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
 
 /// Large enough that memory, and not the cache, is what it works on.
 const TRIAL_BATCH: u64 = 256;
-const TRIAL_ITERATIONS: u64 = 30;
+const TRIAL_IMAGE: u64 = 32;
+const TRIAL_ITERATIONS: u64 = 12;
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
@@ -280,12 +281,16 @@ fn digits() -> Result<Images, String> {
 
 /// The network with everything that was chosen, ready for the kernels.
 fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, String> {
-    let (program, batch) = program(arguments, arguments.batch, source)?;
+    let (program, batch) = program(arguments, (arguments.batch, arguments.image), source)?;
     Ok(Task::new(program, batch, |program| prepare(program, threads)))
 }
 
 /// The network with everything that was chosen, in sizes that fit the data, and its batch.
-fn program(arguments: &Arguments, batch: Option<u64>, source: &Source) -> Result<(Program, u64), String> {
+fn program(
+    arguments: &Arguments,
+    (batch, side): (Option<u64>, Option<u64>),
+    source: &Source,
+) -> Result<(Program, u64), String> {
     let image = match source {
         // Networks for photographs halve an image five times.
         Source::Images(images) => match arguments.net() {
@@ -296,7 +301,7 @@ fn program(arguments: &Arguments, batch: Option<u64>, source: &Source) -> Result
     };
     let options = nets::Options {
         batch,
-        image: arguments.image.or(image),
+        image: side.or(image),
         sequence: arguments.sequence,
         depth: arguments.depth,
         width: arguments.width,
