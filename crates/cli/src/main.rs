@@ -25,6 +25,7 @@ mod scene;
 mod sizes;
 mod staged;
 mod train;
+mod trial;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

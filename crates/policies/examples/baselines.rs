@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p tiercel-policies --example baselines -- [machine] [net …]`
 //!
-//! Everything is played until the policy has settled (and IAL has looked at its pages some times), then the mean of a few
-//! iterations counts. *loc* is the share of kernels' bytes that were found in fast memory, *moved* the bytes moved either way in an
-//! iteration over the peak.
+//! Everything is played until the policy has settled (and IAL has looked at its pages some times), then the mean of a
+//! few iterations counts. *loc* is the share of kernels' bytes that were found in fast memory, *moved* the bytes
+//! moved either way in an iteration over the peak.
 
 use tiercel_core::{Bytes, Machine, Manager, Nanos, Policy, TierId};
 use tiercel_policies::{Watched, by_name};
@@ -25,10 +25,10 @@ const POLICIES: [&str; 10] = [
     "redl",
 ];
 
-/// The networks of a paper with its batches, and the peak in 10⁹ bytes that it gives for them, where ours is far off: Sentinel's
-/// TensorFlow took many times the memory that the same batch takes here, so batches are raised until the peak is the
-/// same. Images have the networks' own sizes: ReDL names small ones, but gives the models' sizes (and, for ResNet-50,
-/// the memory) of large ones.
+/// The networks of a paper with its batches, and the peak in 10⁹ bytes that it gives for them, where ours is far off:
+/// Sentinel's TensorFlow took many times the memory that the same batch takes here, so batches are raised until the
+/// peak is the same. Images have the networks' own sizes: ReDL names small ones, but gives the models' sizes (and,
+/// for ResNet-50, the memory) of large ones.
 fn networks(machine: &str) -> Vec<(&'static str, u64, Option<f64>)> {
     match machine {
         "redl" => vec![
@@ -104,7 +104,11 @@ fn main() {
             continue;
         }
         let (batch, program) = match peak {
-            Some(peak) => (0..).map(|n| batch + batch * n / 8).map(|batch| (batch, build(net, batch))).find(|(_, p)| Lifetimes::new(&p.trace).peak().1.0 as f64 >= peak * 1e9).expect("some batch is large enough"),
+            Some(peak) => (0..)
+                .map(|n| batch + batch * n / 8)
+                .map(|batch| (batch, build(net, batch)))
+                .find(|(_, p)| Lifetimes::new(&p.trace).peak().1.0 as f64 >= peak * 1e9)
+                .expect("some batch is large enough"),
             None => (batch, build(net, batch)),
         };
         let lifetimes = Lifetimes::new(&program.trace);
@@ -118,7 +122,10 @@ fn main() {
         let mut fast_only = None;
         for policy in POLICIES {
             let fast = if policy == "fast-only" { peak.0 * 2 } else { peak.0 / 5 };
-            let machine = machine.clone().with_capacity(TierId(0), Bytes(fast)).with_capacity(TierId(1), Bytes(peak.0 * 4));
+            let machine = machine
+                .clone()
+                .with_capacity(TierId(0), Bytes(fast))
+                .with_capacity(TierId(1), Bytes(peak.0 * 4));
             let began = std::time::Instant::now();
             match play(&program.trace, &machine, model.clone(), policy) {
                 Ok(outcome) => {

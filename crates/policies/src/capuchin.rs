@@ -1,20 +1,21 @@
 //! Swapping in the manner of Capuchin (Peng and others, ASPLOS 2020, as Sentinel section VII-C uses it): one measured
 //! iteration decides which tensors leave between which two of their uses.
 //!
-//! While nothing is known, tensors come on demand and the least recently used leave. Then every gap between two uses of a
-//! tensor is a candidate, ranked by its free time: how long the tensor could stay away after it has been copied out and
-//! before it must be copied back. Those with the most are taken until what is left fits in fast memory at every step. A
-//! tensor leaves right after the use that opens its gap, and its return is triggered by the step at which the copy must
-//! begin to be back in time, with all returns one after the other on the link. A return that is late is triggered a
-//! step earlier from then on.
+//! While nothing is known, tensors come on demand and the least recently used leave. Then every gap between two uses
+//! of a tensor is a candidate, ranked by its free time: how long the tensor could stay away after it has been copied
+//! out and before it must be copied back. Those with the most are taken until what is left fits in fast memory at
+//! every step. A tensor leaves right after the use that opens its gap, and its return is triggered by the step at
+//! which the copy must begin to be back in time, with all returns one after the other on the link. A return that is
+//! late is triggered a step earlier from then on.
 //!
-//! Capuchin also drops tensors and computes them again where no gap is long enough; this does not, so gaps without free time
-//! are taken too where memory asks for it. What still does not fit comes on demand, as in the first iteration.
+//! Capuchin also drops tensors and computes them again where no gap is long enough; this does not, so gaps without
+//! free time are taken too where memory asks for it, those first that make kernels wait least for what they save.
+//! What still does not fit comes on demand, as in the first iteration.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use tiercel_core::{Bytes, Error, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, Step, TierId};
+use tiercel_core::{Error, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, Step, TierId};
 use tiercel_workload::TensorId;
 use tiercel_workload::lifetimes::Class;
 
@@ -25,7 +26,8 @@ use crate::recency::Recency;
 
 const FAST: TierId = TierId(0);
 
-/// A stretch of the iteration in which a tensor is not used. A gap around the iteration's end has `back` before `out`.
+/// A stretch of the iteration in which a tensor is not used. A gap around the iteration's end has `back` before
+/// `out`.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     tensor: TensorId,
@@ -34,6 +36,8 @@ struct Gap {
     /// The step that triggers its return, and the step that uses it again.
     trigger: usize,
     back: usize,
+    /// The step before which its return is never triggered.
+    soonest: usize,
 }
 
 /// Which tensors leave and return in one known iteration.
@@ -76,8 +80,8 @@ impl Timeline<'_> {
         self.known.trace.tensor(tensor).bytes.0 as f64
     }
 
-    /// Every gap with its free time, the most first.
-    fn candidates(&self) -> Vec<(f64, Gap)> {
+    /// Every gap, the most free time first; among those without, the least waiting for a byte first.
+    fn candidates(&self) -> Vec<Gap> {
         let mut found = Vec::new();
         for tensor in (0..self.known.trace.tensors.len() as u32).map(TensorId) {
             let uses = self.known.lifetimes.uses(tensor);
@@ -88,24 +92,33 @@ impl Timeline<'_> {
                 let away = self.starts[back] - self.starts[out + 1];
                 let away = if back > out { away } else { away + self.length() };
                 let free = away - self.bytes(tensor) * (1.0 / self.out + 1.0 / self.back);
+                let rank = if free > 0.0 { free } else { free / self.bytes(tensor).max(1.0) };
                 if back != out + 1 {
-                    found.push((free, Gap { tensor, out, trigger: back, back }));
+                    found.push((free > 0.0, rank, Gap { tensor, out, trigger: back, back, soonest: back }));
                 }
             }
         }
-        found.sort_by(|(a, x), (b, y)| b.total_cmp(a).then(x.tensor.cmp(&y.tensor)).then(x.out.cmp(&y.out)));
-        found
+        found.sort_by(|(free, rank, gap), (other_free, other_rank, other)| {
+            let ranks = other_free.cmp(free).then(other_rank.total_cmp(rank));
+            ranks.then((gap.tensor, gap.out).cmp(&(other.tensor, other.out)))
+        });
+        found.into_iter().map(|(.., gap)| gap).collect()
     }
 
-    /// Lets returns begin as late as they can and still end in time, one after the other.
+    /// Lets returns begin as late as they can and still end in time, one after the other. Where the link has no time
+    /// left for that, a return is late: it begins as if it were alone.
     fn trigger(&self, gaps: &mut [Gap]) {
         gaps.sort_by_key(|gap| (std::cmp::Reverse(gap.back), gap.tensor));
         let mut busy = f64::INFINITY;
         for gap in gaps {
-            busy = busy.min(self.starts[gap.back]) - self.bytes(gap.tensor) / self.back;
-            let begins = self.starts.partition_point(|start| *start <= busy).saturating_sub(1);
+            let (due, takes) = (self.starts[gap.back], self.bytes(gap.tensor) / self.back);
+            let gone = self.starts[gap.out + 1] + self.bytes(gap.tensor) / self.out;
+            let gone = if gap.back > gap.out { gone } else { gone - self.length() };
+            busy = if busy.min(due) - takes < gone { due - takes } else { busy.min(due) - takes };
+            let step_at = |time: f64| self.starts.partition_point(|start| *start <= time).saturating_sub(1);
             let earliest = if gap.back > gap.out { gap.out + 1 } else { 0 };
-            gap.trigger = begins.clamp(earliest, gap.back);
+            gap.trigger = step_at(busy).clamp(earliest, gap.back);
+            gap.soonest = step_at(due - 2.0 * takes).clamp(earliest, gap.trigger);
         }
     }
 }
@@ -124,23 +137,17 @@ impl Swaps {
     fn new(known: &Known, machine: &Machine) -> Swaps {
         let timeline = Timeline::new(known, machine);
         let (steps, capacity) = (known.trace.kernels.len(), machine.tier(FAST).capacity);
-        let mut candidates = timeline.candidates();
+        let live = known.lifetimes.live_bytes();
+        let mut over: Vec<u64> = live.iter().map(|bytes| bytes.saturating_sub(capacity).0).collect();
         let mut gaps: Vec<Gap> = Vec::new();
-        // Returns that must begin earlier, because others take the link, leave more to be saved.
-        for _ in 0..4 {
-            let mut over = demand(known, &gaps, steps);
-            over.iter_mut().for_each(|bytes| *bytes = bytes.saturating_sub(capacity.0));
-            candidates.retain(|(_, gap)| {
-                let saves = away(gap, steps).any(|step| over[step] > 0);
-                if saves {
-                    let bytes = known.trace.tensor(gap.tensor).bytes.0;
-                    away(gap, steps).for_each(|step| over[step] = over[step].saturating_sub(bytes));
-                    gaps.push(*gap);
-                }
-                !saves
-            });
-            timeline.trigger(&mut gaps);
+        for gap in timeline.candidates() {
+            if away(&gap, steps).any(|step| over[step] > 0) {
+                let bytes = known.trace.tensor(gap.tensor).bytes.0;
+                away(&gap, steps).for_each(|step| over[step] = over[step].saturating_sub(bytes));
+                gaps.push(gap);
+            }
         }
+        timeline.trigger(&mut gaps);
         let mut swaps = Swaps { leave: vec![Vec::new(); steps], come: vec![Vec::new(); steps], gaps };
         for (at, gap) in swaps.gaps.iter().enumerate() {
             swaps.leave[gap.out].push(at);
@@ -149,26 +156,16 @@ impl Swaps {
         swaps
     }
 
-    /// Triggers a return one step earlier from now on.
+    /// Triggers a return one step earlier from now on, but not so early that it cannot be the link's time that it
+    /// lacks.
     fn hurry(&mut self, gap: usize) {
-        let Gap { out, trigger, back, .. } = self.gaps[gap];
-        let earliest = if back > out { out + 1 } else { 0 };
-        if trigger > earliest {
+        let Gap { trigger, soonest, .. } = self.gaps[gap];
+        if trigger > soonest {
             self.come[trigger].retain(|other| *other != gap);
             self.come[trigger - 1].push(gap);
             self.gaps[gap].trigger -= 1;
         }
     }
-}
-
-/// The bytes that are in fast memory at each step, if these gaps are used.
-fn demand(known: &Known, gaps: &[Gap], steps: usize) -> Vec<u64> {
-    let mut demand: Vec<u64> = known.lifetimes.live_bytes().into_iter().map(|bytes: Bytes| bytes.0).collect();
-    for gap in gaps {
-        let bytes = known.trace.tensor(gap.tensor).bytes.0;
-        away(gap, steps).for_each(|step| demand[step] = demand[step].saturating_sub(bytes));
-    }
-    demand
 }
 
 /// The policy in the manner of Capuchin.

@@ -1,8 +1,8 @@
-//! What a known iteration will need, cut into intervals of layers: who is used where, how far off the next use is, and
-//! how much memory is still to come.
+//! What a known iteration will need, cut into intervals of layers: who is used where, how far off the next use is,
+//! and how much memory is still to come.
 //!
-//! ReDL's migration periods are such a cut (section III-D); so is any other that fetches for the next interval while this
-//! one computes.
+//! ReDL's migration periods are such a cut (section III-D); so is any other that fetches for the next interval while
+//! this one computes.
 
 use tiercel_core::{Bytes, Step};
 use tiercel_workload::TensorId;
@@ -94,8 +94,8 @@ pub fn class(known: &Known, tensor: TensorId) -> Option<Class> {
     listed.then(|| known.lifetimes.of(tensor)).flatten().map(|lifetime| lifetime.class)
 }
 
-/// The first step at or after this one that uses a tensor; one beyond the iteration's end stands for a use in the next
-/// iteration. `None` where there is none.
+/// The first step at or after this one that uses a tensor; one beyond the iteration's end stands for a use in the
+/// next iteration. `None` where there is none.
 pub fn next_use(known: &Known, tensor: TensorId, step: Step) -> Option<Step> {
     let class = class(known, tensor)?;
     let uses = known.lifetimes.uses(tensor);

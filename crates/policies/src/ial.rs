@@ -1,17 +1,19 @@
-//! IAL, the improved active list (Nimble: Yan, Lustig, Nellans, Bhattacharjee, ASPLOS 2019): an operating system that moves hot
-//! pages to fast memory every few seconds.
+//! IAL, the improved active list (Nimble: Yan, Lustig, Nellans, Bhattacharjee, ASPLOS 2019): an operating system that
+//! moves hot pages to fast memory every few seconds.
 //!
-//! Sentinel (section VII-B) calls it IAL, ReDL (section IV-A) calls the same system OIM and gives its figures: pages are looked at
-//! every five seconds, eight move at a time, and four threads copy each. Pages are born in fast memory while there is any;
-//! later, hot ones in slow memory change places with cold ones in fast memory, as the lists of `pages.rs` tell them apart.
+//! Sentinel (section VII-B) calls it IAL, ReDL (section IV-A) calls the same system OIM and gives its figures: pages
+//! are looked at every five seconds, eight move at a time, and four threads copy each. Pages are born in fast memory
+//! while there is any; later, hot ones in slow memory change places with cold ones in fast memory, as the lists of
+//! `pages.rs` tell them apart.
 //!
-//! Like the operating system it works below the level of objects. Every object lives at an address of the slowest tier, where its
-//! bytes are always right, and a page table says which pages of those addresses count as fast; kernels are charged for what
-//! they touch on either side. So a page serves whatever tensors the allocator puts there, iteration after iteration, and one
-//! that is shared is shared. Pages in motion are copied for real between the two tiers, beside the kernels, by objects of
-//! their own; but on real memory the kernels' speed is an emulation, as with memory-mode. Pages are the 2 MiB that the
-//! paper moves; where fast memory is tiny, smaller. Between three or more tiers only the first and the last are used. Looking
-//! at the pages costs no time, and the copy threads take none from the kernels: that flatters IAL.
+//! Like the operating system it works below the level of objects. Every object lives at an address of the slowest
+//! tier, where its bytes are always right, and a page table says which pages of those addresses count as fast;
+//! kernels are charged for what they touch on either side. So a page serves whatever tensors the allocator puts
+//! there, iteration after iteration, and one that is shared is shared. Pages in motion are copied for real between
+//! the two tiers, beside the kernels, by objects of their own; but on real memory the kernels' speed is an emulation,
+//! as with memory-mode. Pages are the 2 MiB that the paper moves; where fast memory is tiny, smaller. Between three
+//! or more tiers only the first and the last are used. Looking at the pages costs no time, and the copy threads take
+//! none from the kernels: that flatters IAL.
 
 use std::collections::VecDeque;
 
@@ -58,7 +60,14 @@ impl Default for Ial {
 impl Ial {
     /// An operating system that looks at the pages this often.
     pub fn new(period: Nanos) -> Ial {
-        Ial { period, pages: None, looked: Nanos::ZERO, queue: VecDeque::new(), motions: Vec::new(), looks: 0 }
+        Ial {
+            period,
+            pages: None,
+            looked: Nanos::ZERO,
+            queue: VecDeque::new(),
+            motions: Vec::new(),
+            looks: 0,
+        }
     }
 
     /// How often the pages have been looked at.
@@ -124,9 +133,14 @@ impl Ial {
     }
 }
 
-/// An object that stands for pages in motion, and the region that its copy fills; none where there is no room for it, and the
-/// pages then move for nothing.
-fn carrier(m: &mut Manager, from: TierId, to: TierId, size: Bytes) -> Result<Option<(ObjectId, RegionId)>, Error> {
+/// An object that stands for pages in motion, and the region that its copy fills; none where there is no room for it,
+/// and the pages then move for nothing.
+fn carrier(
+    m: &mut Manager,
+    from: TierId,
+    to: TierId,
+    size: Bytes,
+) -> Result<Option<(ObjectId, RegionId)>, Error> {
     let object = m.create(Some("pages in motion"), size)?;
     let (Ok(x), Ok(y)) = (m.allocate(from, size), m.allocate(to, size)) else {
         m.retire(object)?;
@@ -154,8 +168,8 @@ impl Policy for Ial {
         if hint == Hint::Retire && m.contains(object) { m.retire(object) } else { Ok(()) }
     }
 
-    /// No object moves. A machine whose slow tier kernels cannot work on has no such operating system, and the manager says
-    /// so when the kernel begins.
+    /// No object moves. A machine whose slow tier kernels cannot work on has no such operating system, and the
+    /// manager says so when the kernel begins.
     fn before(&mut self, m: &mut Manager, _: Step, _: &[Operand]) -> Result<(), Error> {
         m.settle();
         self.look(m);
@@ -168,14 +182,18 @@ impl Policy for Ial {
         for operand in operands {
             let (Some(place), Ok(size)) = (m.place(operand.object), m.size(operand.object)) else { continue };
             let near = self.pages(m).touch(place.offset.0, size.0);
-            let near = (u128::from(operand.bytes.0) * u128::from(near) / u128::from(size.0.max(1))) as u64;
-            for (tier, bytes) in [(&mut fast, near), (&mut slow, operand.bytes.0 - near)] {
-                if operand.access.reads() {
-                    tier.read += Bytes(bytes);
-                }
-                if operand.access.writes() {
-                    tier.write += Bytes(bytes);
-                }
+            let part = |bytes: u64| (u128::from(bytes) * u128::from(near) / u128::from(size.0.max(1))) as u64;
+            if operand.access.reads() {
+                let near = part(operand.bytes.0);
+                fast.read += Bytes(near);
+                slow.read += Bytes(operand.bytes.0 - near);
+            }
+            if operand.access.writes() {
+                // Several passes are for reading.
+                let written = operand.bytes.min(size).0;
+                let near = part(written);
+                fast.write += Bytes(near);
+                slow.write += Bytes(written - near);
             }
         }
         Some(vec![fast, slow])

@@ -50,11 +50,12 @@ pub const NAMES: [&str; 13] = [
     "capuchin",
 ];
 
-/// The policies that work below the level of objects: only where kernels can work on the slowest tier, where every object
-/// lives.
+/// The policies that work below the level of objects: only where kernels can work on the slowest tier, where every
+/// object lives.
 pub const BELOW: [&str; 2] = ["memory-mode", "ial"];
 
-/// The policies that look at the clock, so that what they decide may differ from world to world; what comes out never does.
+/// The policies that look at the clock, so that what they decide may differ from world to world; what comes out never
+/// does.
 pub const TIMED: [&str; 3] = ["redl", "ial", "capuchin"];
 
 /// A policy by its name.

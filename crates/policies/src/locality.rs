@@ -1,8 +1,8 @@
 //! Data locality (ReDL section IV-D): how much of what kernels ask for they find in fast memory, under any policy.
 //!
-//! [`Watched`] lets a policy decide and counts beside it. The paper counts objects; bytes are counted as well, because an
-//! operating system moves pages and a single object may lie on both sides. Where pages or cache lines decide, the share
-//! of the bytes stands for both.
+//! [`Watched`] lets a policy decide and counts beside it. The paper counts objects; bytes are counted as well,
+//! because an operating system moves pages and a single object may lie on both sides. Where pages or cache lines
+//! decide, the share of the bytes stands for both.
 
 use tiercel_core::{Bytes, Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId, Traffic};
 

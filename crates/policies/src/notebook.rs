@@ -1,10 +1,10 @@
 //! What a policy has seen of the program: one iteration written down as a trace, and recognised when it comes again.
 //!
 //! Systems that profile one training step (ReDL section III-B, Sentinel section III-A) keep this notebook. While an
-//! iteration is new, every kernel is written down with its operands, its layer and the time that it took; afterwards there
-//! is a [`Trace`] of it, and what `tiercel-workload` knows of lifetimes and intervals applies. Objects come and go with
-//! every iteration, so tensors are told apart by their names. A few different iterations are remembered (training and
-//! evaluation take turns); one that is like none of them is written down the next time it comes.
+//! iteration is new, every kernel is written down with its operands, its layer and the time that it took; afterwards
+//! there is a [`Trace`] of it, and what `tiercel-workload` knows of lifetimes and intervals applies. Objects come and
+//! go with every iteration, so tensors are told apart by their names. A few different iterations are remembered
+//! (training and evaluation take turns); one that is like none of them is written down the next time it comes.
 
 use std::collections::HashMap;
 
@@ -193,9 +193,8 @@ impl Notebook {
         }
         self.recognise();
         self.began = (m.now(), m.totals().stall);
-        if self.draft.is_some() {
-            let kernel = self.kernel(operands);
-            let draft = self.draft.as_mut().expect("just seen");
+        let kernel = self.draft.is_some().then(|| self.kernel(operands));
+        if let Some((draft, kernel)) = self.draft.as_mut().zip(kernel) {
             draft.kernels.push(kernel);
             draft.prefixes.push(self.prefix);
         }

@@ -1,9 +1,9 @@
 //! Pages of one flat memory over two kinds of memory, with an operating system's active and inactive lists.
 //!
-//! The program sees addresses; a page of them lies in a fast or a slow frame, and the operating system sees no more of its use
-//! than one bit that says whether anything touched it since it last looked. Each kind of memory has an active and an inactive
-//! list, first in, first out, as Linux has them: the oldest active pages become inactive when there are few inactive ones; an
-//! inactive page that was touched becomes active again; one that was not is cold.
+//! The program sees addresses; a page of them lies in a fast or a slow frame, and the operating system sees no more
+//! of its use than one bit that says whether anything touched it since it last looked. Each kind of memory has an
+//! active and an inactive list, first in, first out, as Linux has them: the oldest active pages become inactive when
+//! there are few inactive ones; an inactive page that was touched becomes active again; one that was not is cold.
 
 const NONE: u32 = u32::MAX;
 
@@ -28,14 +28,8 @@ struct Page {
     newer: u32,
 }
 
-const UNMAPPED: Page = Page {
-    frame: Frame::Unmapped,
-    active: false,
-    touched: false,
-    moving: false,
-    older: NONE,
-    newer: NONE,
-};
+const UNMAPPED: Page =
+    Page { frame: Frame::Unmapped, active: false, touched: false, moving: false, older: NONE, newer: NONE };
 
 #[derive(Clone, Copy, Debug)]
 struct List {
@@ -89,8 +83,8 @@ impl Pages {
         self.pages.get(page as usize).map_or(Frame::Unmapped, |page| page.frame)
     }
 
-    /// Something touches a stretch: pages that were never touched get a frame, a fast one while there is one. Returns how
-    /// many of the bytes lie in fast memory.
+    /// Something touches a stretch: pages that were never touched get a frame, a fast one while there is one. Returns
+    /// how many of the bytes lie in fast memory.
     pub fn touch(&mut self, address: u64, bytes: u64) -> u64 {
         let end = address + bytes;
         let mut fast = 0;
@@ -120,8 +114,8 @@ impl Pages {
         self.pages[at].frame
     }
 
-    /// The operating system looks at all pages, and forgets what was touched. Returns what should change places: hot pages of
-    /// slow memory with free frames, and then with cold pages of fast memory, the oldest first.
+    /// The operating system looks at all pages, and forgets what was touched. Returns what should change places: hot
+    /// pages of slow memory with free frames, and then with cold pages of fast memory, the oldest first.
     pub fn scan(&mut self) -> Vec<Exchange> {
         let cold: Vec<u32> =
             self.walk(Frame::Fast, false).filter(|page| !self.pages[*page as usize].touched).collect();
@@ -145,7 +139,8 @@ impl Pages {
                 self.add(page, true);
             }
         }
-        let list = |pages: &Pages, active: bool| pages.lists[usize::from(frame == Frame::Slow)][usize::from(active)];
+        let list =
+            |pages: &Pages, active: bool| pages.lists[usize::from(frame == Frame::Slow)][usize::from(active)];
         let all = list(self, true).length + list(self, false).length;
         // Linux: as many active pages for each inactive one as the square root of ten times the gigabytes.
         let gigabytes = (all as u64 * self.size) >> 30;
@@ -201,7 +196,9 @@ impl Pages {
     fn walk(&self, frame: Frame, active: bool) -> impl Iterator<Item = u32> + '_ {
         let list = self.lists[usize::from(frame == Frame::Slow)][usize::from(active)];
         let start = Some(list.oldest).filter(|page| *page != NONE);
-        std::iter::successors(start, |page| Some(self.pages[*page as usize].newer).filter(|page| *page != NONE))
+        std::iter::successors(start, |page| {
+            Some(self.pages[*page as usize].newer).filter(|page| *page != NONE)
+        })
     }
 
     /// Makes a page the newest of a list of its memory.

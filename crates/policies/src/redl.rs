@@ -5,18 +5,18 @@
 //! - *Idle migration* (III-C): short-lived objects are born in fast memory and never moved; room for those to come is
 //!   kept free of others. The paper sets one stretch aside for a period; here it is a number of bytes that shrinks as
 //!   they are born, so that none of it lies idle.
-//! - *Dynamic migration* (III-D): an iteration is cut into periods of equal length, in layers. When one begins, what the
-//!   next one uses is fetched in the order of use, as long as there is room, and if there will not be, those with the
-//!   longest reference distance leave. The length is searched for (`search.rs`). Constraint (4) is taken as: what a
-//!   period uses fits beside its short-lived objects, in every period that could be shorter; constraint (5) as: all
-//!   fetches together take no longer than all kernels. (As printed they compare times with sizes; and that a period may
-//!   be too short for some phases is what direct access is for.)
-//! - *Direct slow-memory access* (III-D2): a kernel does not wait for a fetch that is late; it works on the slow tier.
-//!   Only where it cannot work there does it wait.
+//! - *Dynamic migration* (III-D): an iteration is cut into periods of equal length, in layers. When one begins, what
+//!   the next one uses is fetched in the order of use, as long as there is room, and if there will not be, those with
+//!   the longest reference distance leave. The length is searched for (`search.rs`). Constraint (4) is taken as: what
+//!   a period uses fits beside its short-lived objects, in every period that could be shorter; constraint (5) as: all
+//!   fetches together take no longer than all kernels. (As printed they compare times with sizes; and that a period
+//!   may be too short for some phases is what direct access is for.)
+//! - *Direct slow-memory access* (III-D2): a kernel does not wait for a fetch that is late; it works on the slow
+//!   tier. Only where it cannot work there does it wait.
 //!
-//! Where a long-lived object is born the paper says two things: Algorithm 2 puts it in slow memory, while sections II-B
-//! and III-B find that outputs in slow memory cost most and place them in fast memory. Here it is born in fast memory
-//! while there is room beside the short-lived ones, and leaves when its turn comes; else in slow memory.
+//! Where a long-lived object is born the paper says two things: Algorithm 2 puts it in slow memory, while sections
+//! II-B and III-B find that outputs in slow memory cost most and place them in fast memory. Here it is born in fast
+//! memory while there is room beside the short-lived ones, and leaves when its turn comes; else in slow memory.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -131,8 +131,8 @@ impl Redl {
         self.notebook.page().is_some_and(|known| class(known, tensor) == Some(Class::Short))
     }
 
-    /// How many steps from now an object is used next; `None` where it must stay, because it is short-lived or used in
-    /// the rest of this interval.
+    /// How many steps from now an object is used next; `None` where it must stay, because it is short-lived or used
+    /// in the rest of this interval.
     fn distance(&self, object: ObjectId) -> Option<u32> {
         let Some((known, scheme)) = self.scheme() else { return Some(u32::MAX) };
         let (Some(tensor), now) = (self.notebook.tensor(object), self.notebook.step()) else {
@@ -165,7 +165,8 @@ impl Redl {
             return None;
         }
         let distance = self.distance(owner)?;
-        if !is_primary && !(m.is_filling(region) && self.is_next(owner)) {
+        let on_its_way = m.is_filling(region) && self.is_next(owner);
+        if !is_primary && !on_its_way {
             return Some(0);
         }
         let steps = self.notebook.page().map_or(1, |known| known.trace.kernels.len() as u64);
@@ -174,7 +175,8 @@ impl Redl {
 
     /// Clears a stretch of fast memory for so many bytes. Returns whether it could.
     fn make_way(&self, m: &mut Manager, size: Bytes) -> Result<bool, Error> {
-        let cleared = m.evict_from(FAST, size, &[], |m, region| self.price(m, region), |m, r| self.vacate(m, r));
+        let cleared =
+            m.evict_from(FAST, size, &[], |m, region| self.price(m, region), |m, r| self.vacate(m, r));
         match cleared {
             Ok(_) => Ok(true),
             Err(EvictError::NoWindow | EvictError::Vacate(Error::Full { .. })) => Ok(false),
@@ -277,23 +279,54 @@ impl Redl {
         Ok(())
     }
 
+    /// Lets inputs make way for outputs until so many bytes are free: what slow memory holds as well, and the rest of
+    /// the interval only reads, is read there. A slow input costs little, a slow output much (section II-B).
+    fn yield_inputs(&mut self, m: &mut Manager, wanted: Bytes) -> Result<(), Error> {
+        let Some((known, scheme)) = self.scheme() else { return Ok(()) };
+        let now = self.notebook.step();
+        let Some(here) = scheme.forecast.interval(now) else { return Ok(()) };
+        let rest = &known.trace.kernels[now.0 as usize..scheme.forecast.steps(here).end.0 as usize];
+        let is_written =
+            |tensor: TensorId| rest.iter().any(|kernel| kernel.writes.iter().any(|u| u.tensor == tensor));
+        for object in m.objects_on(FAST) {
+            if free(m) >= wanted {
+                break;
+            }
+            let Some(x) = m.primary(object).filter(|x| m.tier(*x) == FAST && !m.in_use(object)) else {
+                continue;
+            };
+            let held = |y: &RegionId| *y != x && m.is_current(*y) && m.machine().tier(m.tier(*y)).computable;
+            let Some(y) = m.regions_of(object).find(held) else { continue };
+            if self.notebook.tensor(object).is_some_and(|tensor| !is_written(tensor)) {
+                m.set_primary(object, y)?;
+                m.free(x)?;
+                self.recency.borrow_mut().moved(object, m.tier(y));
+            }
+        }
+        Ok(())
+    }
+
     /// A region of fast memory for a new object, if it may have one.
     fn admit(&mut self, m: &mut Manager, size: Bytes, short: bool) -> Result<Option<RegionId>, Error> {
+        let Some((_, scheme)) = self.scheme() else { return Ok(m.allocate(FAST, size).ok()) };
         if size > m.space(FAST).capacity() {
             return Ok(None);
         }
-        if !short && let Some((_, scheme)) = self.scheme() {
-            let wanted = size + scheme.forecast.short_growth(self.notebook.step());
-            self.thin_out(m, wanted, false)?;
-            if free(m) < wanted {
-                return Ok(None);
-            }
+        let others = if short { Bytes::ZERO } else { scheme.forecast.short_growth(self.notebook.step()) };
+        self.thin_out(m, size + others, false)?;
+        self.yield_inputs(m, size + others)?;
+        if free(m) < size + others {
+            return Ok(None);
         }
         if let Ok(region) = m.allocate(FAST, size) {
             return Ok(Some(region));
         }
-        let known = self.scheme().is_some();
-        Ok(if known && self.make_way(m, size)? { m.allocate(FAST, size).ok() } else { None })
+        // There is room, but in pieces.
+        if !self.make_way(m, size)? {
+            self.yield_inputs(m, Bytes(u64::MAX))?;
+            self.make_way(m, size)?;
+        }
+        Ok(m.allocate(FAST, size).ok())
     }
 }
 

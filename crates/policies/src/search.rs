@@ -1,9 +1,10 @@
-//! ReDL's search for the length of its migration period (section III-D): an iterated greedy walk outwards from the median.
+//! ReDL's search for the length of its migration period (section III-D): an iterated greedy walk outwards from the
+//! median.
 //!
-//! Half of all layers is tried first. If that length meets the constraints it is taken; otherwise one layer more and one
-//! less are tried, then two more and two less, and so on: a round takes three iterations, of which the first repeats the
-//! best length so far. A round in which a length met the constraints is the last one, and so is the one that reaches both
-//! ends; the fastest length measured is used from then on.
+//! Half of all layers is tried first. If that length meets the constraints it is taken; otherwise one layer more and
+//! one less are tried, then two more and two less, and so on: a round takes three iterations, of which the first
+//! repeats the best length so far. A round in which a length met the constraints is the last one, and so is the one
+//! that reaches both ends; the fastest length measured is used from then on.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,7 +54,8 @@ impl Search {
         &self.times
     }
 
-    /// An iteration with the length asked for has taken this long; `fits` says whether a length meets the constraints.
+    /// An iteration with the length asked for has taken this long; `fits` says whether a length meets the
+    /// constraints.
     pub fn measured(&mut self, time: Nanos, fits: impl Fn(u32) -> bool) {
         if self.is_over() {
             return;

@@ -1,15 +1,15 @@
 //! Unified memory: pages come to the fast tier when a kernel touches them, and the least recently used leave.
 //!
-//! The baseline that Sentinel (section VII-C) and DyNN-Offload (section 6.6) compare with on GPUs: no profile, no hints, no
-//! prefetch. Everything a kernel touches is brought in before it runs, on the critical path, and everything has one home:
-//! what leaves is always written back.
+//! The baseline that Sentinel (section VII-C) and DyNN-Offload (section 6.6) compare with on GPUs: no profile, no
+//! hints, no prefetch. Everything a kernel touches is brought in before it runs, on the critical path, and everything
+//! has one home: what leaves is always written back.
 //!
-//! A fault brings in 64 KiB, and each takes the link's latency of the machine file before its bytes move, so a copy on demand is
-//! slower than one ahead of time. (Where a machine file gives the link no latency, faults cost nothing; real memory copies
-//! without faults.) It deviates from the driver in three ways, because the movable unit is the object: recency is an
-//! object's, not a page's; an object needs one free stretch; and a kernel whose operands do not fit together is refused where
-//! kernels cannot work on the slow tier, instead of thrashing. And the driver does not know which memory the
-//! program has given up, while here it does: that flatters unified memory.
+//! A fault brings in 64 KiB, and each takes the link's latency of the machine file before its bytes move, so a copy
+//! on demand is slower than one ahead of time. (Where a machine file gives the link no latency, faults cost nothing;
+//! real memory copies without faults.) It deviates from the driver in three ways, because the movable unit is the
+//! object: recency is an object's, not a page's; an object needs one free stretch; and a kernel whose operands do not
+//! fit together is refused where kernels cannot work on the slow tier, instead of thrashing. And the driver does not
+//! know which memory the program has given up, while here it does: that flatters unified memory.
 
 use std::cell::RefCell;
 

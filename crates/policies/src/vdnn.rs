@@ -1,14 +1,15 @@
-//! vDNN (Rhu and others, MICRO 2016, as Sentinel section VII-C describes it): the inputs of convolutions leave for slow memory
-//! in the forward pass and come back in the backward pass, all else stays in fast memory.
+//! vDNN (Rhu and others, MICRO 2016, as Sentinel section VII-C describes it): the inputs of convolutions leave for
+//! slow memory in the forward pass and come back in the backward pass, all else stays in fast memory.
 //!
-//! What a network knows of itself, vDNN reads off the graph; here one iteration is written down first. A convolution's input
-//! is copied out while the last forward kernel that uses it runs, and its layer waits for the copy before the next begins. In
-//! the backward pass, each layer brings in what the next layer with such an input needs, and waits for it at its end. So it
-//! is always a layer ahead, whatever the layers' times are. Networks without convolutions have nothing to move.
+//! What a network knows of itself, vDNN reads off the graph; here one iteration is written down first. A
+//! convolution's input is copied out while the last forward kernel that uses it runs, and its layer waits for the
+//! copy before the next begins. In the backward pass, each layer brings in what the next layer with such an input
+//! needs, and waits for it at its end. So it is always a layer ahead, whatever the layers' times are. Networks
+//! without convolutions have nothing to move.
 //!
 //! vDNN stops where the rest does not fit. Here what does not fit is born in slow memory, or, where kernels cannot
-//! work there, room is made by recency; [`Vdnn::overflows`] counts how often, and any number but 0 means that vDNN could not
-//! have run this network.
+//! work there, room is made by recency; [`Vdnn::overflows`] counts how often, and any number but 0 means that vDNN
+//! could not have run this network.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,7 +39,8 @@ fn is_backward(op: &str) -> bool {
 impl Inputs {
     fn new(known: &Known) -> Inputs {
         let kernels = &known.trace.kernels;
-        let mut inputs = Inputs { leave: vec![Vec::new(); kernels.len()], come: vec![Vec::new(); kernels.len()] };
+        let mut inputs =
+            Inputs { leave: vec![Vec::new(); kernels.len()], come: vec![Vec::new(); kernels.len()] };
         let mut returns: Vec<(u32, TensorId)> = Vec::new();
         for (step, kernel) in kernels.iter().enumerate() {
             if !kernel.op.starts_with("conv") || is_backward(&kernel.op) {
@@ -49,7 +51,7 @@ impl Inputs {
             let later = known.lifetimes.uses(image).iter().map(|used| used.0 as usize).filter(|u| *u >= step);
             let forward: Vec<usize> =
                 later.clone().take_while(|used| !is_backward(&kernels[*used].op)).collect();
-            let back = later.skip(forward.len()).next();
+            let back = later.clone().nth(forward.len());
             let (Some(&last), Some(back)) = (forward.last(), back) else { continue };
             if !known.trace.tensor(image).persistent && !inputs.leave[last].contains(&image) {
                 inputs.leave[last].push(image);
@@ -61,8 +63,8 @@ impl Inputs {
         inputs
     }
 
-    /// Decides which layer of the backward pass brings in what: all that its own kernels use, if nobody has yet, and what
-    /// the next layer with such an input uses.
+    /// Decides which layer of the backward pass brings in what: all that its own kernels use, if nobody has yet, and
+    /// what the next layer with such an input uses.
     fn bring(&mut self, known: &Known, returns: &[(u32, TensorId)]) {
         let mut returns = returns.iter().peekable();
         let visit = |step: u32| known.visits[step as usize];
@@ -121,7 +123,8 @@ impl Vdnn {
             let Some(x) = m.primary(object).filter(|x| m.tier(*x) == FAST && !written) else { continue };
             let slower = m.machine().tier_ids().skip(1);
             let region = m.regions_of(object).find(|region| *region != x);
-            let region = region.or_else(|| slower.into_iter().find_map(|tier| m.allocate(tier, m.size_of(x)).ok()));
+            let region =
+                region.or_else(|| slower.into_iter().find_map(|tier| m.allocate(tier, m.size_of(x)).ok()));
             let Some(y) = region else { continue };
             if m.parent(y).is_none() {
                 m.link(x, y)?;

@@ -1,5 +1,5 @@
-//! Policies that learn from one iteration or look at the clock, over many iterations: what they compute stays right, what
-//! they learn is what the trace says, and they move what their papers say and nothing else.
+//! Policies that learn from one iteration or look at the clock, over many iterations: what they compute stays right,
+//! what they learn is what the trace says, and they move what their papers say and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -270,6 +270,21 @@ fn vdnn_has_nothing_to_move_without_convolutions() {
 }
 
 #[test]
+fn capuchin_leaves_alone_what_fits_and_waits_less_than_one_that_moves_on_demand() {
+    let trace = small("resnet32", 8);
+    assert!(moved(&trace, &tight(&trace, 1.5, 1), &mut Capuchin::new()).is_empty());
+    let machine = tight(&trace, 0.4, 1);
+    let stall = |policy: &mut dyn Policy| {
+        let mut manager = Manager::new(machine.clone(), Sim::new(machine.clone()));
+        let mut executor = Executor::new(&trace);
+        let last = (0..6).map(|_| executor.iterate(&mut manager, policy)).last().expect("six of them");
+        last.unwrap_or_else(|e| panic!("{e}")).stall
+    };
+    let (planned, demanded) = (stall(&mut Capuchin::new()), stall(&mut UnifiedMemory::new()));
+    assert!(planned < demanded, "{planned} against {demanded}");
+}
+
+#[test]
 fn unified_memory_writes_back_whatever_leaves() {
     let trace = small("resnet32", 8);
     let moved = moved(&trace, &tight(&trace, 0.3, 2), &mut UnifiedMemory::new());
@@ -278,7 +293,10 @@ fn unified_memory_writes_back_whatever_leaves() {
     let mut came = 0;
     for (name, tiers) in moved.iter().filter(|(name, _)| !persistent.contains(name.as_str())) {
         // Born fast, it leaves and comes by turns.
-        assert!(tiers.iter().enumerate().all(|(at, tier)| usize::from(*tier) == 1 - at % 2), "{name}: {tiers:?}");
+        assert!(
+            tiers.iter().enumerate().all(|(at, tier)| usize::from(*tier) == 1 - at % 2),
+            "{name}: {tiers:?}"
+        );
         came += tiers.iter().filter(|tier| **tier == 0).count();
     }
     assert!(came > 0, "something came on demand");
@@ -322,6 +340,23 @@ fn hot_pages_of_slow_memory_take_the_place_of_cold_ones() {
     assert!(locality[0] < 0.5, "the cold one came first: {locality:?}");
     assert!(locality[25..].iter().all(|share| *share > 0.9), "the hot one is fast in the end: {locality:?}");
     assert!(manager.totals().fetched >= Bytes(64 << 10), "its pages have moved");
+}
+
+#[test]
+fn pages_cost_what_the_memory_costs_that_they_lie_in() {
+    let trace = small("resnet32", 2);
+    let time = |policy: &mut dyn Policy, share: f64| {
+        let machine = tight(&trace, share, 2);
+        let machine = if share == 0.0 { machine.with_capacity(TierId(0), Bytes(64)) } else { machine };
+        let mut manager = Manager::new(machine.clone(), Sim::new(machine));
+        let played = Executor::new(&trace).iterate(&mut manager, policy);
+        played.unwrap_or_else(|e| panic!("{}: {e}", policy.name())).time.seconds()
+    };
+    for (name, share) in [("fast-only", 3.0), ("slow-only", 0.0)] {
+        let mut fixed = by_name(name).expect("it is listed");
+        let (pages, tensors) = (time(&mut Ial::default(), share), time(fixed.as_mut(), share));
+        assert!((pages / tensors - 1.0).abs() < 0.001, "{name}: {pages} s, not {tensors} s");
+    }
 }
 
 #[test]

@@ -64,10 +64,12 @@ impl Naive {
         for list in self.fast.iter_mut().chain(&mut self.slow) {
             list.retain(|page| *page != exchange.up && Some(*page) != exchange.down);
         }
-        self.pages[exchange.up as usize] = Page { frame: Frame::Fast, moving: false, ..self.pages[exchange.up as usize] };
+        self.pages[exchange.up as usize] =
+            Page { frame: Frame::Fast, moving: false, ..self.pages[exchange.up as usize] };
         self.fast[1].push(exchange.up);
         if let Some(down) = exchange.down {
-            self.pages[down as usize] = Page { frame: Frame::Slow, moving: false, ..self.pages[down as usize] };
+            self.pages[down as usize] =
+                Page { frame: Frame::Slow, moving: false, ..self.pages[down as usize] };
             self.slow[0].push(down);
         }
     }
