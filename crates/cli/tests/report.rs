@@ -123,7 +123,7 @@ fn a_run_is_told_in_words() {
           stall          300 ns an iteration, 23 % of the time
           recorded       2 kernels, 1 copy of 1 KiB
 
-          where kernels waited, 300 ns in all
+          where kernels waited, 300 ns in the iterations that count
 
             time  share  times  tensor     kernel      because
           300 ns  100 %      1  fc.weight  fc.forward  bytes not there yet

@@ -77,14 +77,15 @@ pub(crate) const COLUMNS: [Column; 18] = [
         "fast_bytes",
         "fast",
         "how much fast memory there was",
-        |r| Some(r.fast_bytes.to_string()),
+        // Fast-only is given all that it wants, whatever was asked for.
+        |r| Some(if r.peak_fast_bytes > r.fast_bytes { "all".to_string() } else { r.fast_bytes.to_string() }),
         |r| Some(r.fast_bytes.0 as f64),
     ),
     figures(
         "fast_fraction",
         "of peak",
         "fast memory as a share of the most bytes alive at once",
-        |r| r.fast_fraction.map(percent),
+        |r| r.fast_fraction.filter(|_| r.peak_fast_bytes <= r.fast_bytes).map(percent),
         |r| r.fast_fraction,
     ),
     figures(
