@@ -55,6 +55,13 @@ pub trait Policy {
         Ok(())
     }
 
+    /// A layer of the program has ended, and all that the program had to say of its objects is said (the mark that
+    /// Sentinel, section VI, asks programs for).
+    fn layer_ended(&mut self, manager: &mut Manager) -> Result<(), Error> {
+        let _ = manager;
+        Ok(())
+    }
+
     /// One pass over the trace has ended.
     fn iteration_ended(&mut self, manager: &mut Manager) -> Result<(), Error> {
         let _ = manager;

@@ -8,17 +8,20 @@ pub mod gather;
 pub mod memory_mode;
 pub mod moves;
 pub mod recency;
+pub mod recording;
+pub mod sentinel;
 
 pub use cachedarrays::{CachedArrays, Mode};
 pub use fixed::{Birthplace, Fixed};
 pub use follow::Follow;
 pub use memory_mode::MemoryMode;
 pub use recency::Recency;
+pub use sentinel::Sentinel;
 
 use tiercel_core::Policy;
 
 /// The names of all policies, as the command line knows them.
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 9] = [
     "fast-only",
     "slow-only",
     "first-touch",
@@ -27,7 +30,12 @@ pub const NAMES: [&str; 8] = [
     "cachedarrays-l",
     "cachedarrays-lm",
     "cachedarrays-lmp",
+    "sentinel",
 ];
+
+/// The policies whose decisions depend on times that they measure: the same run in another world may decide otherwise, and
+/// still computes the same.
+pub const TIMED: [&str; 1] = ["sentinel"];
 
 /// A policy by its name.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
@@ -39,6 +47,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "cachedarrays-0" => Box::new(CachedArrays::new(Mode::NONE)),
         "cachedarrays-l" => Box::new(CachedArrays::new(Mode::L)),
         "cachedarrays-lm" => Box::new(CachedArrays::new(Mode::LM)),
+        "sentinel" => Box::new(Sentinel::new()),
         "cachedarrays-lmp" => Box::new(CachedArrays::new(Mode::LMP)),
         _ => return None,
     })

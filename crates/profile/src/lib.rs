@@ -21,11 +21,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod accesses;
 pub mod autotm;
 pub mod fit;
 pub mod kinds;
 pub mod machines;
 mod minimise;
 pub mod model;
+pub mod sharing;
 
+pub use accesses::{Accesses, Counting};
 pub use model::{Model, ModelError};

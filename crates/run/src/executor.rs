@@ -12,7 +12,7 @@ use tiercel_core::{
     Traffic,
 };
 use tiercel_workload::trace::Role;
-use tiercel_workload::{Tensor, TensorId, Trace};
+use tiercel_workload::{Tensor, TensorId, Trace, lifetimes};
 
 use crate::world::{Work, World, traffic_of};
 
@@ -26,6 +26,8 @@ struct Script {
     born: Vec<TensorId>,
     /// What to say of tensors once the kernel has ended.
     after: Vec<(TensorId, Hint)>,
+    /// Whether it is the last of its layer, or the layer's last before another phase.
+    ends_layer: bool,
 }
 
 /// What one iteration took.
@@ -237,7 +239,7 @@ impl<'t> Executor<'t> {
                 say(manager, policy, object, hint)?;
             }
         }
-        Ok(())
+        if self.scripts[at].ends_layer { policy.layer_ended(manager) } else { Ok(()) }
     }
 
     /// Runs a kernel whose operands are in place, and announces one that comes later beside it.
@@ -314,8 +316,15 @@ fn is_fed(tensor: &Tensor) -> bool {
 fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::with_capacity(trace.kernels.len());
     let mut seen = vec![false; trace.tensors.len()];
-    for kernel in &trace.kernels {
-        let mut script = Script { uses: Vec::new(), slots: Vec::new(), born: Vec::new(), after: Vec::new() };
+    let visits = lifetimes::visits(trace);
+    for (at, kernel) in trace.kernels.iter().enumerate() {
+        let mut script = Script {
+            uses: Vec::new(),
+            slots: Vec::new(),
+            born: Vec::new(),
+            after: Vec::new(),
+            ends_layer: visits.get(at + 1) != visits.get(at),
+        };
         let reads = kernel.reads.iter().map(|u| (u, Access::Read));
         for (u, access) in reads.chain(kernel.writes.iter().map(|u| (u, Access::Write))) {
             let slot = match script.uses.iter().position(|(tensor, ..)| *tensor == u.tensor) {
