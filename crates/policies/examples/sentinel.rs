@@ -1,7 +1,8 @@
 //! Sentinel on the machine of its paper, simulated: the networks of its Table III with a fifth of their peak as fast memory.
 //!
 //! `cargo run --release -p tiercel-policies --example sentinel [FRACTION] [NETWORK [BATCH]]`; with `--lengths` after the
-//! network, every length of intervals beside the one that the equations choose (the paper's Figure 5).
+//! network, every length of intervals beside the one that the equations choose (the paper's Figure 5); with `--gpu`, on the
+//! paper's V100, whose kernels cannot work on slow memory.
 
 use std::error::Error;
 
@@ -73,10 +74,11 @@ fn settled(
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let lengths = words.iter().any(|word| word == "--lengths");
-    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != "--lengths").collect();
+    let (flags, words): (Vec<&str>, Vec<&str>) =
+        words.iter().map(String::as_str).partition(|word| word.starts_with("--"));
+    let lengths = flags.contains(&"--lengths");
     let fraction: f64 = words.first().map_or(Ok(0.2), |word| word.parse())?;
-    let machine = machines::named("optane-sentinel")?;
+    let machine = machines::named(if flags.contains(&"--gpu") { "v100" } else { "optane-sentinel" })?;
     println!(
         "{:12} {:>6} {:>7} {:>9} {:>6} {:>8} {:>7} {:>4} {:>9} {:>9} {:>6} {:>7} {:>7} {:>6}",
         "network",
@@ -129,9 +131,6 @@ fn main() -> Result<(), Box<dyn Error>> {
                 100.0 * iteration.stall.0 as f64 / iteration.time.0 as f64,
                 if policy.settled() { "" } else { " not settled" },
             );
-            if std::env::var_os("TIERCEL_DEVIATIONS").is_some() {
-                println!("    deviations {}, {terms:?}", policy.deviations());
-            }
             Ok(ratio)
         };
         let ratio = row(&mut Sentinel::new())?;

@@ -128,8 +128,9 @@ struct Line {
 pub struct Recorder {
     keys: HashMap<ObjectId, Key>,
     objects: HashMap<Key, ObjectId>,
-    /// Names and sizes of all that ever outlived an iteration.
+    /// Names and sizes of what outlives iterations, and the numbers of those that were given up after all.
     given: Vec<(String, Bytes)>,
+    vacant: Vec<u32>,
     /// How many of the first objects are known to outlive iterations before any has ended.
     expected: u32,
     births: Vec<Birth>,
@@ -156,9 +157,8 @@ impl Recorder {
             return key;
         }
         let key = Key::Born(self.births.len() as u32);
-        let fed = self.lines.is_empty();
         let step = self.lines.len() as u32;
-        self.births.push(Birth { object, name, size, step, visit: self.visit, fed, retired: None });
+        self.births.push(Birth { object, name, size, step, visit: self.visit, fed: false, retired: None });
         self.name(object, key);
         key
     }
@@ -169,9 +169,21 @@ impl Recorder {
         if let Some(key) = key {
             self.objects.remove(&key);
         }
+        if let Some(Key::Given(number)) = key {
+            self.vacant.push(number);
+        }
         if let Some(Key::Born(turn)) = key {
             let last = (self.lines.len() as u32).saturating_sub(1);
             self.births[turn as usize].retired = Some((last, self.visit));
+        }
+    }
+
+    /// Objects are filled from outside, before the first kernel.
+    pub fn loaded(&mut self, operands: &[Operand]) {
+        for operand in operands.iter().filter(|operand| operand.access.writes()) {
+            if let Some(Key::Born(turn)) = self.key(operand.object) {
+                self.births[turn as usize].fed = true;
+            }
         }
     }
 
@@ -280,12 +292,16 @@ impl Recorder {
 
     /// From now on the object is known as one that outlives iterations.
     fn outlives(&mut self, birth: Birth) -> Key {
-        let key = Key::Given(self.given.len() as u32);
+        let number = self.vacant.pop().unwrap_or(self.given.len() as u32);
+        let key = Key::Given(number);
         if let Some(earlier) = self.keys.get(&birth.object) {
             self.objects.remove(earlier);
         }
         self.name(birth.object, key);
-        self.given.push((birth.name, birth.size));
+        match self.given.get_mut(number as usize) {
+            Some(known) => *known = (birth.name, birth.size),
+            None => self.given.push((birth.name, birth.size)),
+        }
         key
     }
 
@@ -301,16 +317,18 @@ impl Recorder {
             item(*key, name, size)
         });
         let made = born.iter().enumerate().map(|(turn, birth)| {
-            let retired = birth.retired.map(|(step, _)| step);
-            let visits = birth.retired.map(|(step, visit)| if unmarked { step } else { visit });
-            let birth_visit = if unmarked { birth.step } else { birth.visit };
+            // What was made behind the last kernel counts to it.
+            let step = birth.step.min((lines.len() as u32).saturating_sub(1));
+            let retired = birth.retired.map(|(last, _)| last.max(step));
+            let visits = birth.retired.map(|(last, visit)| if unmarked { last } else { visit });
+            let birth_visit = if unmarked { step } else { birth.visit };
             let life = match visits {
                 _ if birth.fed => Life::Given,
                 Some(last) if last <= birth_visit => Life::Short { visit: birth_visit },
                 last => Life::Long { birth: birth_visit, last: last.unwrap_or(birth_visit) },
             };
             Item {
-                birth: Some(birth.step),
+                birth: Some(step),
                 fed: birth.fed,
                 retired,
                 life,

@@ -74,7 +74,7 @@ fn policies_and_threads_do_not_change_a_bit() {
         let mut expected = None;
         for threads in [1, 2, 3] {
             let program = prepare(program.clone(), threads);
-            for (policy, fast) in [("fast-only", 1.0), ("cachedarrays-lm", 0.25)] {
+            for (policy, fast) in [("fast-only", 1.0), ("cachedarrays-lm", 0.25), ("sentinel", 0.25)] {
                 let result = train(&program, policy, fast, threads);
                 let expected = expected.get_or_insert_with(|| result.clone());
                 for ((name, bytes), (_, expected)) in result.iter().zip(expected.iter()) {

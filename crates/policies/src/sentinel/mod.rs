@@ -29,7 +29,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tiercel_core::{Bytes, Error, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, TierId};
+use tiercel_core::{
+    Bytes, Error, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, RegionId, Step, TierId,
+};
 use tiercel_profile::Accesses;
 use tiercel_profile::accesses::PAGE;
 
@@ -72,6 +74,8 @@ pub struct Sentinel {
     flows: Flows,
     /// The program that is running; none while it is profiled.
     now: Option<usize>,
+    /// The program that fast memory has been prepared for.
+    prepared: Option<usize>,
     /// The unit in which memory is handed out.
     page: Option<Bytes>,
     reserve: Reserve,
@@ -286,13 +290,25 @@ impl Sentinel {
         }
         self.clear(m, object)?;
         let Ok(y) = m.allocate_at(Place { tier: FAST, offset }, m.size_of(x)) else { return Ok(false) };
+        self.settle_in(m, object, x, y)?;
+        Ok(true)
+    }
+
+    /// Moves an object from one region to a new one in fast memory; the one that it leaves stays linked.
+    fn settle_in(
+        &mut self,
+        m: &mut Manager,
+        object: ObjectId,
+        x: RegionId,
+        y: RegionId,
+    ) -> Result<(), Error> {
         if m.is_written(object) {
             m.copy(x, y)?;
         }
         m.link(x, y)?;
         m.set_primary(object, y)?;
         self.recency.get_mut().moved(object, FAST);
-        Ok(true)
+        Ok(())
     }
 
     /// Brings all objects of a unit; says whether they are there.
@@ -391,10 +407,10 @@ impl Sentinel {
 
     /// Prepares fast memory for a program that begins to run: others' objects leave, its own come.
     fn begin(&mut self, m: &mut Manager) -> Result<(), Error> {
-        let Some(known) = self.known() else { return Ok(()) };
         self.pending.clear();
         self.fetched.clear();
-        self.entered = None;
+        (self.entered, self.prepared) = (None, self.now);
+        let Some(known) = self.known() else { return Ok(()) };
         let step = self.recorder.steps().saturating_sub(1);
         for object in m.objects_on(FAST) {
             let item = self.item(&known, object);
@@ -406,7 +422,7 @@ impl Sentinel {
             }
         }
         self.deviations += u64::from(known.lower_bound > m.space(FAST).capacity());
-        if self.recorder.steps() == 0 {
+        if self.recorder.steps() <= 1 {
             self.enter(m, &known, 0)?;
             for fetch in known.schedule.first() {
                 self.bring_unit(m, &known, &fetch)?;
@@ -431,17 +447,32 @@ impl Sentinel {
         } else {
             None
         };
-        let changed = found != self.now;
         self.now = found;
         if let Some(found) = found {
             self.flows.touch(found);
         }
-        if changed { self.begin(m) } else { Ok(()) }
+        if self.prepared == self.now { Ok(()) } else { self.begin(m) }
+    }
+
+    /// Brings operands that a kernel cannot work on where they are to the end of fast memory, where they are least in the
+    /// way of what is scheduled.
+    fn bring_unscheduled(&mut self, m: &mut Manager, operands: &[Operand]) -> Result<(), Error> {
+        for operand in operands {
+            let computable = |tier: TierId| m.machine().tier(tier).computable;
+            let Some(x) = m.primary(operand.object).filter(|x| !computable(m.tier(*x))) else { continue };
+            self.clear(m, operand.object)?;
+            let (size, page) = (m.size_of(x), self.page(m));
+            if let Some(y) = whole(m, FAST, size, page) {
+                self.settle_in(m, operand.object, x, y)?;
+            }
+        }
+        Ok(())
     }
 
     /// Brings a kernel's operands to where it can work on them. Where memory that is set aside stands in the way, it is
     /// given up.
     fn gather(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
+        self.bring_unscheduled(m, operands)?;
         match gather(m, &self.recency, step, operands) {
             Err(Error::Full { .. } | Error::WorkingSet { .. }) => {
                 self.deviations += 1;
@@ -484,7 +515,9 @@ impl Policy for Sentinel {
     }
 
     fn before(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
-        if step != Step::LOAD {
+        if step == Step::LOAD {
+            self.recorder.loaded(operands);
+        } else {
             self.recorder.before(operands);
             let at = self.recorder.steps() - 1;
             if at == 0 {

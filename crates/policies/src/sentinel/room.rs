@@ -29,6 +29,9 @@ pub struct Room {
     shelves: Vec<Vec<u32>>,
     /// Kernels in a stretch.
     stretch: i64,
+    /// For each of `taken`, the search that has seen it last.
+    seen: Vec<u64>,
+    searches: u64,
 }
 
 /// Into how many stretches an iteration is divided at most.
@@ -44,6 +47,8 @@ impl Room {
             taken: Vec::new(),
             shelves: vec![Vec::new(); reserved.len().div_ceil(stretch)],
             stretch: stretch as i64,
+            seen: Vec::new(),
+            searches: 0,
         }
     }
 
@@ -61,28 +66,35 @@ impl Room {
     }
 
     /// Those who have addresses at some of these kernels.
-    fn others(&self, from: i64, last: i64) -> Vec<Taken> {
-        let mut found: Vec<u32> =
-            self.shelves(from, last).flat_map(|shelf| &self.shelves[shelf]).copied().collect();
-        found.sort_unstable();
-        found.dedup();
+    fn others(&mut self, from: i64, last: i64) -> Vec<Taken> {
+        self.searches += 1;
+        let steps = self.steps();
         let meets = |taken: &Taken| {
-            (-2..=2).any(|turn| {
-                let shift = turn * self.steps();
-                taken.from + shift <= last && from <= taken.last + shift
-            })
+            // The first turn at which it does not end before, and whether it has begun by then.
+            let turn = (from - taken.last + steps - 1).div_euclid(steps);
+            taken.from + turn * steps <= last
         };
-        found.into_iter().map(|at| self.taken[at as usize]).filter(meets).collect()
+        let mut found = Vec::new();
+        for shelf in self.shelves(from, last) {
+            for &at in &self.shelves[shelf] {
+                let taken = &self.taken[at as usize];
+                let seen = std::mem::replace(&mut self.seen[at as usize], self.searches);
+                if seen != self.searches && meets(taken) {
+                    found.push(*taken);
+                }
+            }
+        }
+        found
     }
 
-    /// The free stretches of at least `size` bytes during these kernels.
-    fn gaps(&self, from: i64, last: i64, size: u64) -> Vec<(u64, u64)> {
-        let at = |step: i64| self.reserved[step.rem_euclid(self.steps()) as usize];
-        let mut low = (from..=last.min(from + self.steps() - 1)).map(at).max().unwrap_or(0);
+    /// The free stretches of at least `size` bytes during these kernels, in order.
+    fn gaps(&mut self, from: i64, last: i64, size: u64) -> Vec<(u64, u64)> {
         let mut others: Vec<(u64, u64)> =
             self.others(from, last).iter().map(|taken| (taken.start, taken.end)).collect();
         others.sort_unstable();
         others.push((self.capacity, self.capacity));
+        let at = |step: i64| self.reserved[step.rem_euclid(self.steps()) as usize];
+        let mut low = (from..=last.min(from + self.steps() - 1)).map(at).max().unwrap_or(0);
         let mut gaps = Vec::new();
         for (start, end) in others {
             if start >= low.saturating_add(size) {
@@ -94,16 +106,19 @@ impl Room {
     }
 
     /// Whether there is room for so many bytes during these kernels.
-    pub fn has(&self, from: i64, last: i64, size: Bytes) -> bool {
+    fn has(&mut self, from: i64, last: i64, size: Bytes) -> bool {
         !self.gaps(from, last, size.0).is_empty()
     }
 
     /// The earliest kernel between these two from which on there is room until `last`.
-    pub fn earliest(&self, from: i64, until: i64, last: i64, size: Bytes) -> Option<i64> {
+    pub fn earliest(&mut self, from: i64, until: i64, last: i64, size: Bytes) -> Option<i64> {
         if from > until || !self.has(until, last, size) {
             return None;
         }
         let (mut low, mut high) = (from, until);
+        if self.has(from, last, size) {
+            return Some(from);
+        }
         while low < high {
             let middle = low + (high - low) / 2;
             if self.has(middle, last, size) {
@@ -117,37 +132,48 @@ impl Room {
 
     /// Takes room for so many bytes during these kernels; says where.
     pub fn take(&mut self, from: i64, last: i64, size: Bytes, copied: bool) -> Option<Bytes> {
-        let gaps = self.gaps(from, last, size.0);
+        let start = self.longest_left(from, last, size.0)?;
+        for shelf in self.shelves(from, last) {
+            self.shelves[shelf].push(self.taken.len() as u32);
+        }
+        self.taken.push(Taken { from, last, start, end: start + size.0, copied });
+        self.seen.push(0);
+        Some(Bytes(start))
+    }
+
+    /// The place that was left longest ago by somebody whose bytes are copied away; of equals the first.
+    fn longest_left(&mut self, from: i64, last: i64, size: u64) -> Option<u64> {
+        let gaps = self.gaps(from, last, size);
         let past = self.left_before(from);
-        // Where those begin and end who left lately, and at both ends of a gap.
+        let mut edges: Vec<u64> = past.iter().flat_map(|taken| [taken.start, taken.end]).collect();
+        edges.sort_unstable();
         let mut best: Option<(i64, u64)> = None;
-        for &(low, high) in &gaps {
-            let inside = past.iter().flat_map(|taken| [taken.start, taken.end]);
-            let starts = [low, high - size.0].into_iter().chain(inside);
-            for start in starts.filter(|start| low <= *start && start + size.0 <= high) {
-                let overlaps = |taken: &&Taken| taken.start < start + size.0 && start < taken.end;
-                let left = past.iter().filter(overlaps).map(|taken| taken.last).max().unwrap_or(i64::MIN);
+        for (low, high) in gaps {
+            // At both ends of a gap, and in it where those begin and end who left lately.
+            let most = high - size;
+            let first = edges.partition_point(|edge| *edge <= low);
+            let inside = &edges[first..edges.partition_point(|edge| *edge < most).max(first)];
+            for start in std::iter::once(low).chain(inside.iter().copied()).chain([most]) {
+                let overlaps = |taken: &&Taken| taken.start < start + size && start < taken.end;
+                let left = past.iter().filter(overlaps).map(|taken| taken.last).max();
+                // Nobody lately: there is no better one.
+                let Some(left) = left else { return Some(start) };
                 if best.is_none_or(|best| (left, start) < best) {
                     best = Some((left, start));
                 }
             }
         }
-        let (_, start) = best?;
-        let taken = Taken { from, last, start, end: start + size.0, copied };
-        for shelf in self.shelves(from, last) {
-            self.shelves[shelf].push(self.taken.len() as u32);
-        }
-        self.taken.push(taken);
-        Some(Bytes(start))
+        best.map(|(_, start)| start)
     }
 
     /// Those whose bytes were copied away shortly before a kernel, with the kernels as counted there.
-    fn left_before(&self, step: i64) -> Vec<Taken> {
+    fn left_before(&mut self, step: i64) -> Vec<Taken> {
         let since = step - (self.steps() / 8).clamp(1, 64);
         let mut past = Vec::new();
+        let steps = self.steps();
         for taken in self.others(since, step - 1).into_iter().filter(|taken| taken.copied) {
-            let turns = (step - 1 - taken.last).div_euclid(self.steps());
-            let last = taken.last + turns * self.steps();
+            let turns = (step - 1 - taken.last).div_euclid(steps);
+            let last = taken.last + turns * steps;
             if last >= since && last < step {
                 past.push(Taken { last, ..taken });
             }

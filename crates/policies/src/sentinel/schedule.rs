@@ -8,6 +8,9 @@
 //!
 //! Small objects that share pages come and go together, as pages do: a [`Unit`] is one object, or all of such a group.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
 use tiercel_core::Bytes;
 use tiercel_profile::sharing::Layout;
 use tiercel_workload::intervals::Interval;
@@ -120,13 +123,19 @@ pub struct Schedule {
     stays: Vec<Vec<Stay>>,
 }
 
+/// How often room is worked out anew where kernels must find everything in fast memory.
+const ROUNDS: usize = 6;
+
 /// One wish to be in fast memory.
+#[derive(Clone, Copy, Debug)]
 struct Wish {
     unit: usize,
     first: i64,
     last: i64,
     /// Made there by the kernel `first`, and not fetched.
     born: bool,
+    /// For one kernel alone.
+    piece: bool,
     /// Whether it must be copied away when it leaves.
     copied: bool,
 }
@@ -167,36 +176,87 @@ impl Schedule {
                 schedule.reserved[step - 1] = schedule.reserved[step].max(schedule.reserved[step - 1]);
             }
         }
-        let mut room = Room::new(fast, &schedule.reserved);
-        schedule.admit(&mut room, waits);
+        // Where kernels must find everything in fast memory, those that found no room come first in the next round.
+        let mut urgent = BTreeSet::new();
+        for _ in 0..if waits { ROUNDS } else { 0 } {
+            let before = urgent.len();
+            urgent.extend(schedule.clone().admit(fast, waits, &urgent));
+            if urgent.len() == before {
+                break;
+            }
+        }
+        schedule.admit(fast, waits, &urgent);
         schedule
     }
 
-    /// Finds room for as many wishes as possible.
-    fn admit(&mut self, room: &mut Room, waits: bool) {
+    /// Finds room for as many wishes as possible, use by use for the urgent ones; says which found none.
+    fn admit(&mut self, fast: Bytes, waits: bool, urgent: &BTreeSet<usize>) -> Vec<usize> {
+        let mut room = Room::new(fast, &self.reserved);
         let wishes: Vec<Wish> = (0..self.units.len()).flat_map(|unit| self.wishes(unit)).collect();
         for wish in &wishes {
-            let last = wish.last.rem_euclid(self.steps()) as usize;
-            let ends = self.units[wish.unit].retired == Some(last as u32);
-            if !ends && wish.last - wish.first < self.steps() - 1 {
-                self.leaves[last].push(wish.unit);
+            if wish.last - wish.first < self.steps() - 1 {
+                self.leaves(wish.unit, wish.last);
             }
         }
-        let (mut born, mut fetched): (Vec<Wish>, Vec<Wish>) = wishes.into_iter().partition(|wish| wish.born);
-        born.sort_by_key(|wish| (wish.first, wish.unit));
-        fetched.sort_by(|a, b| {
+        let mut order: Vec<usize> = (0..wishes.len()).collect();
+        order.sort_by(|a, b| {
+            let class = |at: &usize| (!urgent.contains(at), !wishes[*at].born);
+            let (a, b, classes) = (&wishes[*a], &wishes[*b], class(a).cmp(&class(b)));
             let interval = |wish: &Wish| self.interval_of[wish.first as usize];
             let passes = |wish: &Wish| self.units[wish.unit].passes;
-            interval(a).cmp(&interval(b)).then(passes(b).total_cmp(&passes(a))).then(a.unit.cmp(&b.unit))
+            let when = if a.born { a.first.cmp(&b.first) } else { interval(a).cmp(&interval(b)) };
+            let hottest = if a.born { Ordering::Equal } else { passes(b).total_cmp(&passes(a)) };
+            classes.then(when).then(hottest).then(a.unit.cmp(&b.unit))
         });
-        for wish in born {
-            let size = self.units[wish.unit].size;
-            if let Some(offset) = room.take(wish.first, wish.last, size, wish.copied) {
-                self.stays[wish.unit].push(Stay { from: wish.first, last: wish.last, offset });
+        let mut failed = Vec::new();
+        for at in order {
+            let wish = &wishes[at];
+            if !urgent.contains(&at) && self.grant(wish, &mut room, waits) {
+                continue;
+            }
+            self.left_out[self.interval_of[wish.first as usize]] += 1;
+            if waits && !self.grant_parts(wish, &self.uses(wish), &mut room, urgent.contains(&at)) {
+                failed.push(at);
             }
         }
-        for wish in fetched {
-            self.fetch(&wish, room, waits);
+        failed
+    }
+
+    /// The kernels of a wish, counted as the wish counts them.
+    fn uses(&self, wish: &Wish) -> Vec<i64> {
+        let uses = self.units[wish.unit].uses.iter().map(|step| i64::from(*step));
+        let all = uses.clone().chain(uses.map(|step| step + self.steps()));
+        all.filter(|step| wish.first <= *step && *step <= wish.last).collect()
+    }
+
+    /// Finds room for a wish in parts, between which the unit leaves and comes back: as few as possible, or one for each use.
+    /// Says whether every kernel finds it there.
+    fn grant_parts(&mut self, wish: &Wish, uses: &[i64], room: &mut Room, single: bool) -> bool {
+        if uses.len() < 2 {
+            return self.grant(&Wish { piece: true, ..*wish }, room, true);
+        }
+        if !single && self.grant(wish, room, true) {
+            return true;
+        }
+        // It leaves for the longest pause.
+        let pause = |at: &usize| (uses[*at] - uses[at - 1], std::cmp::Reverse(*at));
+        let at = (1..uses.len()).max_by_key(pause).expect("there are two uses");
+        let (early, late) = uses.split_at(at);
+        let shift = late[0].div_euclid(self.steps()) * self.steps();
+        let late: Vec<i64> = late.iter().map(|step| step - shift).collect();
+        let front = Wish { last: early[at - 1], ..*wish };
+        let back = Wish { first: late[0], last: wish.last - shift, born: false, ..*wish };
+        self.leaves(wish.unit, front.last);
+        let front = self.grant_parts(&front, early, room, single);
+        self.grant_parts(&back, &late, room, single) && front
+    }
+
+    /// Notes that a unit leaves after a kernel, unless it ends there.
+    fn leaves(&mut self, unit: usize, last: i64) {
+        let last = last.rem_euclid(self.steps()) as usize;
+        let leaves = &mut self.leaves[last];
+        if self.units[unit].retired != Some(last as u32) && !leaves.contains(&unit) {
+            leaves.push(unit);
         }
     }
 
@@ -243,33 +303,45 @@ impl Schedule {
             first,
             last,
             born: born && turn == 0,
+            piece: false,
             copied: !ends(last) && written(first, last),
         };
         spans.into_iter().enumerate().map(wish).collect()
     }
 
-    /// Finds the earliest moment at which a unit can come.
-    fn fetch(&mut self, wish: &Wish, room: &mut Room, waits: bool) {
-        let interval = self.interval_of[wish.first as usize];
+    /// Finds room for a wish: from its birth on, or from the earliest moment at which it can be fetched.
+    fn grant(&mut self, wish: &Wish, room: &mut Room, waits: bool) -> bool {
         let size = self.units[wish.unit].size;
+        let (earliest, until) = if wish.born { (wish.first, wish.first) } else { self.window(wish, waits) };
+        let found = room.earliest(earliest, until.max(earliest), wish.last, size);
+        let placed = found.and_then(|from| Some((from, room.take(from, wish.last, size, wish.copied)?)));
+        let Some((from, offset)) = placed else { return false };
+        self.stays[wish.unit].push(Stay { from, last: wish.last, offset });
+        if !wish.born {
+            let until = (until + 1).rem_euclid(self.steps()) as usize;
+            let from = from.rem_euclid(self.steps()) as usize;
+            let interval = self.interval_of[wish.first as usize];
+            self.fetches[from].push(Fetch { unit: wish.unit, offset, interval, until });
+        }
+        true
+    }
+
+    /// From when to when a unit may come: while the interval before the one that needs it runs, and if kernels must wait for
+    /// it, until the first that does.
+    fn window(&self, wish: &Wish, waits: bool) -> (i64, i64) {
+        let interval = self.interval_of[wish.first as usize];
         let start = |at: usize| i64::from(self.intervals[at].start.0);
         let earliest = match interval {
+            // One that comes for each use does not stay long before it.
+            _ if wish.piece => wish.first - 1,
             0 => start(self.intervals.len() - 1) - self.steps(),
             interval => start(interval - 1),
         };
-        // Somebody who never leaves is there whenever it comes.
+        // Somebody who never leaves is there whenever it comes, and nobody comes before it has left.
         let earliest = earliest.max(wish.last - self.steps() + 1);
-        let until = if waits { wish.first } else { start(interval) - 1 };
-        let found = room.earliest(earliest, until.max(earliest), wish.last, size);
-        let placed = found.and_then(|from| Some((from, room.take(from, wish.last, size, wish.copied)?)));
-        let Some((from, offset)) = placed else {
-            self.left_out[interval] += 1;
-            return;
-        };
-        self.stays[wish.unit].push(Stay { from, last: wish.last, offset });
-        let until = (until + 1).rem_euclid(self.steps()) as usize;
-        let from = from.rem_euclid(self.steps()) as usize;
-        self.fetches[from].push(Fetch { unit: wish.unit, offset, interval, until });
+        let left = self.stays[wish.unit].iter().map(|stay| stay.last).filter(|last| *last < wish.first).max();
+        let earliest = left.map_or(earliest, |left| earliest.max(left + 1));
+        (earliest, if waits { wish.first } else { start(interval) - 1 })
     }
 
     fn steps(&self) -> i64 {
