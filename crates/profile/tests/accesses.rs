@@ -57,8 +57,11 @@ fn stage(machine: &Machine, threads: usize) -> Manager<Stage<Counting<Sweep>>> {
     Manager::new(machine.clone(), Stage::new(Host::open(machine).expect("a little memory"), kernels))
 }
 
-/// A trace of kernels that pass so often over tensors of so many pages: names, and reads or writes by tensor.
-fn trace(pages: &[u64], kernels: &[(&str, Vec<(usize, u64)>, Vec<(usize, u64)>)]) -> Trace {
+/// A kernel: its name, the tensors that it reads and those that it writes, and how often it passes over them.
+type Sketch<'n> = (&'n str, Vec<(usize, u64)>, Vec<(usize, u64)>);
+
+/// A trace of these kernels on tensors of so many pages.
+fn trace(pages: &[u64], kernels: &[Sketch<'_>]) -> Trace {
     let tensor = |(at, pages): (usize, &u64)| Tensor {
         name: format!("t{at}"),
         bytes: Bytes(pages * PAGE.0 - 5),
@@ -70,7 +73,7 @@ fn trace(pages: &[u64], kernels: &[(&str, Vec<(usize, u64)>, Vec<(usize, u64)>)]
         tensor: TensorId(*at as u32),
         bytes: Bytes(tensors[*at].bytes.0 * passes),
     };
-    let kernel = |(name, reads, writes): &(&str, Vec<(usize, u64)>, Vec<(usize, u64)>)| Kernel {
+    let kernel = |(name, reads, writes): &Sketch<'_>| Kernel {
         name: (*name).to_string(),
         op: "sweep".to_string(),
         reads: reads.iter().map(used).collect(),
