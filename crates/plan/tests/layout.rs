@@ -13,7 +13,7 @@ use tiercel_testbed::for_seeds;
 
 /// Far more than any of these take, so that no result depends on how fast the machine is.
 fn patient(seed: u64) -> Effort {
-    Effort { gap: 0.0, time: Duration::from_secs(120), seed }
+    Effort { gap: 0.0, time: Duration::from_secs(120), seed, ..Effort::default() }
 }
 
 fn buffers(rows: &[Row]) -> Vec<Buffer> {
@@ -68,13 +68,13 @@ fn few(rng: &mut Rng, most: usize) -> Vec<Buffer> {
     let sizes = rng.u64(1..9);
     let unit = [1, 1, 64, 1000][rng.usize(0..4)];
     let alignments: &[u64] = [&[1][..], &[1], &[1, 2, 4], &[3, 5], &[64]][rng.usize(0..5)];
+    let count = rng.usize(0..=most);
     let buffer = |_| {
         let lower = rng.u64(0..moments);
         let upper = rng.u64(lower + 1..=moments);
         let size = Bytes(unit * rng.u64(1..=sizes));
         Buffer::new(lower, upper, size).aligned(Bytes(alignments[rng.usize(0..alignments.len())]))
     };
-    let count = rng.usize(0..=most);
     (0..count).map(buffer).collect()
 }
 

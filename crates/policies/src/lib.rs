@@ -14,8 +14,10 @@ pub mod moves;
 pub mod notebook;
 pub mod pages;
 pub mod recency;
+pub mod recording;
 pub mod redl;
 pub mod search;
+pub mod sentinel;
 pub mod unified_memory;
 pub mod vdnn;
 
@@ -28,13 +30,14 @@ pub use locality::{Locality, Watched};
 pub use memory_mode::MemoryMode;
 pub use recency::Recency;
 pub use redl::Redl;
+pub use sentinel::Sentinel;
 pub use unified_memory::UnifiedMemory;
 pub use vdnn::Vdnn;
 
 use tiercel_core::Policy;
 
 /// The names of all policies, as the command line knows them.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "fast-only",
     "slow-only",
     "first-touch",
@@ -48,6 +51,7 @@ pub const NAMES: [&str; 13] = [
     "unified-memory",
     "vdnn",
     "capuchin",
+    "sentinel",
 ];
 
 /// The policies that work below the level of objects: only where kernels can work on the slowest tier, where every
@@ -56,7 +60,7 @@ pub const BELOW: [&str; 2] = ["memory-mode", "ial"];
 
 /// The policies that look at the clock, so that what they decide may differ from world to world; what comes out never
 /// does.
-pub const TIMED: [&str; 3] = ["redl", "ial", "capuchin"];
+pub const TIMED: [&str; 4] = ["redl", "ial", "capuchin", "sentinel"];
 
 /// A policy by its name.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
@@ -68,6 +72,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "cachedarrays-0" => Box::new(CachedArrays::new(Mode::NONE)),
         "cachedarrays-l" => Box::new(CachedArrays::new(Mode::L)),
         "cachedarrays-lm" => Box::new(CachedArrays::new(Mode::LM)),
+        "sentinel" => Box::new(Sentinel::new()),
         "cachedarrays-lmp" => Box::new(CachedArrays::new(Mode::LMP)),
         "redl" => Box::new(Redl::new()),
         "ial" => Box::new(Ial::default()),

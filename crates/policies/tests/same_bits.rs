@@ -76,7 +76,7 @@ fn policies_and_threads_do_not_change_a_bit() {
         let mut expected = None;
         for threads in [1, 2, 3] {
             let program = prepare(program.clone(), threads);
-            let all = ["redl", "ial", "unified-memory", "vdnn", "capuchin", "memory-mode"]
+            let all = ["redl", "ial", "unified-memory", "vdnn", "capuchin", "memory-mode", "sentinel"]
                 .map(|policy| (policy, 0.25));
             let others = all.into_iter().filter(|_| threads == 2);
             for (policy, fast) in [("fast-only", 1.0), ("cachedarrays-lm", 0.25)].into_iter().chain(others) {

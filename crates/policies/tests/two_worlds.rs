@@ -63,6 +63,7 @@ fn decisions_are_the_same_in_both_worlds_and_results_as_in_fast_memory() {
             for lookahead in [0, 2] {
                 let (simulated, _) = play(&trace, &tight, Sim::new(tight.clone()), name, lookahead);
                 let (real, host) = play(&trace, &tight, stage(&tight), name, lookahead);
+                // Whoever decides by the clock decides by another one here.
                 assert!(TIMED.contains(&name) || simulated == real, "{name} decides otherwise");
                 assert_eq!(host.backend().kernels().digest, expected, "{name} computes something else");
             }

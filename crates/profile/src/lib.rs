@@ -22,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod accesses;
 pub mod autotm;
 pub mod fit;
 pub mod kinds;
@@ -30,6 +31,8 @@ pub mod measured;
 mod minimise;
 pub mod model;
 pub mod probe;
+pub mod sharing;
 
+pub use accesses::{Accesses, Counting};
 pub use measured::Measured;
 pub use model::{Model, ModelError};

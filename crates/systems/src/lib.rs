@@ -33,6 +33,7 @@ mod parallel;
 pub mod planning;
 mod redl;
 pub mod reproduce;
+mod sentinel;
 mod simulate;
 mod swaps;
 mod tiercel;
@@ -54,7 +55,7 @@ pub use simulate::{Recording, Run, simulate, simulate_prepared, simulate_recorde
 pub const DEFAULT: &str = "tiercel";
 
 /// Every system, in the order in which tables list them: a new one joins with a line here and a file of its own.
-pub static ALL: [System; 17] = [
+pub static ALL: [System; 18] = [
     fixed::FAST_ONLY,
     fixed::SLOW_ONLY,
     fixed::FIRST_TOUCH,
@@ -66,6 +67,7 @@ pub static ALL: [System; 17] = [
     autotm::STATIC,
     autotm::SYNC,
     autotm::ASYNC,
+    sentinel::SENTINEL,
     redl::REDL,
     pages::IAL,
     pages::UNIFIED_MEMORY,

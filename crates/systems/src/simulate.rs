@@ -107,16 +107,24 @@ pub fn simulate_prepared(
     }
     let mut executor = Executor::new(trace).lookahead(lookahead);
     let mut played = Vec::new();
-    for iteration in 0..warmup + iterations {
-        if iteration == warmup {
+    // Whoever learns has learned at the latest when the warm-up is over.
+    let mut most = warmup;
+    let mut iteration = 0;
+    while iteration < most + iterations {
+        if iteration > 0 && iteration < most && policy.settled() {
+            most = iteration;
+        }
+        if iteration == most {
             manager.backend_mut().traffic.fill((Bytes::ZERO, Bytes::ZERO));
         }
         let figures = executor.iterate(&mut manager, policy.as_mut());
         let figures = figures.map_err(|error| located(name, trace, error))?;
-        if iteration >= warmup {
+        if iteration >= most {
             played.push(figures);
         }
+        iteration += 1;
     }
+    let warmup = most;
     let n = u64::from(iterations.max(1));
     let each = |(read, write): &(Bytes, Bytes)| (Bytes(read.0 / n), Bytes(write.0 / n));
     Ok(Run {

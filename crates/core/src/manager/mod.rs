@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Place};
 use crate::error::{Error, Full};
 use crate::event::{Event, Stamped, Totals};
-use crate::heap::Window;
+use crate::heap::{End, Window};
 use crate::hint::Hint;
 use crate::machine::Machine;
 use crate::object::{Object, ObjectId};
@@ -250,6 +250,21 @@ impl<B: Backend + ?Sized> Manager<B> {
         Ok(self.adopt(tier, zone, block, size))
     }
 
+    /// Takes a loose region of `size` bytes that has whole units (pages, say) of a tier for itself.
+    pub fn allocate_whole(
+        &mut self,
+        tier: TierId,
+        size: Bytes,
+        unit: Bytes,
+        end: End,
+    ) -> Result<RegionId, Full> {
+        self.settle_many();
+        let next = self.regions.next_index();
+        let block = self.spaces[tier.index()].allocate_whole(ZoneId::MAIN, size, unit, end, next);
+        let block = block.ok_or(Full { tier, wanted: size })?;
+        Ok(self.adopt(tier, ZoneId::MAIN, block, size))
+    }
+
     /// Takes a loose region at a given offset of a tier.
     pub fn allocate_at(&mut self, place: Place, size: Bytes) -> Result<RegionId, Full> {
         self.settle_many();
@@ -399,6 +414,12 @@ impl<B: Backend + ?Sized> Manager<B> {
         let zone = self.spaces[tier.index()].carve(name, size).ok_or(Full { tier, wanted: size })?;
         self.note_zone(tier, zone, self.space(tier).heap(zone).capacity());
         Ok(zone)
+    }
+
+    /// Sets `size` bytes at a place aside under a name.
+    pub fn carve_at(&mut self, place: Place, name: &str, size: Bytes) -> Result<ZoneId, Full> {
+        let zone = self.spaces[place.tier.index()].carve_at(name, place.offset, size);
+        zone.ok_or(Full { tier: place.tier, wanted: size })
     }
 
     /// Gives a zone another limit; `false` where what is in it, or behind it, is in the way.

@@ -35,7 +35,6 @@ mod problem;
 mod repair;
 mod skyline;
 mod solve;
-mod squeaky;
 pub mod table;
 mod verify;
 
