@@ -142,6 +142,94 @@ fn convolutions() {
     }
 }
 
+/// The gradient of a convolution by its weights, pixel by pixel.
+fn weigh(c: &Conv, x: &[f64], xs: Shape, dy: &[f64], ys: Shape, ws: Shape) -> Vec<f64> {
+    let d = |s: Shape, axis| s.dim(axis) as i64;
+    let at = |s: Shape, n: i64, ch: i64, i: i64, j: i64| {
+        (((n * d(s, 1) + ch) * d(s, 2) + i) * d(s, 3) + j) as usize
+    };
+    let (narrow, wide) = if c.transposed { (xs, ys) } else { (ys, xs) };
+    let (small, large) = if c.transposed { (x, dy) } else { (dy, x) };
+    let (gn, gw) = (d(narrow, 1) / c.groups as i64, d(wide, 1) / c.groups as i64);
+    let mut dw = vec![0.0; ws.elements() as usize];
+    for k in 0..d(narrow, 1) {
+        for ch in 0..gw {
+            for a in 0..d(ws, 2) {
+                for b in 0..d(ws, 3) {
+                    let mut sum = 0.0;
+                    for (n, i) in (0..d(xs, 0)).flat_map(|n| (0..d(narrow, 2)).map(move |i| (n, i))) {
+                        for j in 0..d(narrow, 3) {
+                            let r = i * c.stride[0] as i64 + a * c.dilation[0] as i64 - c.padding[0] as i64;
+                            let s = j * c.stride[1] as i64 + b * c.dilation[1] as i64 - c.padding[1] as i64;
+                            if (0..d(wide, 2)).contains(&r) && (0..d(wide, 3)).contains(&s) {
+                                let other = large[at(wide, n, k / gn * gw + ch, r, s)];
+                                sum += small[at(narrow, n, k, i, j)] * other;
+                            }
+                        }
+                    }
+                    dw[at(ws, k, ch, a, b)] = sum;
+                }
+            }
+        }
+    }
+    dw
+}
+
+/// Shapes that are computed in every way there is: in panels, in planes of whole images, of several and of parts of
+/// them, with all phases of a stride; forward, and both gradients.
+#[test]
+fn large_convolutions() {
+    let plain = Conv::default();
+    let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
+    let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 14] = [
+        (same(3), [2, 3, 40, 37], 20, [3, 3]),
+        (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
+        (same(3), [1, 66, 60, 61], 3, [3, 3]),
+        (Conv { stride: [2; 2], ..same(5) }, [1, 3, 96, 100], 64, [5, 5]),
+        (Conv { groups: 8, ..same(3) }, [9, 32, 9, 8], 24, [3, 3]),
+        (Conv { groups: 4, stride: [2, 3], ..same(5) }, [5, 16, 12, 19], 16, [5, 5]),
+        (Conv { groups: 24, ..same(3) }, [17, 24, 7, 7], 24, [3, 3]),
+        (Conv { groups: 24, stride: [2; 2], ..same(5) }, [3, 24, 33, 34], 48, [5, 5]),
+        (Conv { dilation: [3, 2], padding: [4, 3, 4, 3], ..plain }, [2, 20, 30, 31], 24, [3, 3]),
+        (same(3), [2, 30, 33, 20], 17, [3, 3]),
+        (Conv { stride: [4; 2], padding: [2; 4], ..plain }, [1, 3, 67, 66], 17, [11, 11]),
+        (up(2), [2, 20, 17, 18], 3, [4, 4]),
+        (up(3), [2, 18, 9, 20], 20, [5, 4]),
+        (Conv { groups: 12, ..up(2) }, [5, 12, 8, 8], 12, [3, 3]),
+    ];
+    for (seed, (conv, x, to, window)) in cases.into_iter().enumerate() {
+        let weight = match conv.transposed {
+            true => [x[1], to / conv.groups, window[0], window[1]],
+            false => [to, x[1] / conv.groups, window[0], window[1]],
+        };
+        let (single, numbers) = play(Op::Conv(conv), &[w(&x), w(&weight)], seed as u64);
+        let ys = single.program.graph.value(single.program.graph.nodes[0].outputs[0]).shape;
+        let (xs, ws) = (Shape::from(x), Shape::from(weight));
+        let (x, f) = (f64s(single.operand(0)), f64s(single.operand(1)));
+        let what = format!("{conv:?} of {xs} with {ws}");
+        let y = convolve(&conv, &x, xs, &f, ws, None, ys);
+        close(&what, results(&single, &numbers, 0), &y, 1e-3);
+        // What the loss behind it hands back.
+        let targets = &single.given[&single.losses[0].1];
+        let slope = |(y, t): (&f64, &f32)| (1.0 / (1.0 + (-y).exp()) - f64::from(*t)) / y_len(ys);
+        let dy: Vec<f64> = y.iter().zip(targets).map(slope).collect();
+        let gradient = |at: usize| {
+            let name = &single.operands[at];
+            let (_, gradient) = single.gradients.iter().find(|(w, _)| w == name).expect("it has one");
+            numbers[gradient].iter().map(|g| g * y_len(ys) as f32).collect::<Vec<f32>>()
+        };
+        let scaled: Vec<f64> = dy.iter().map(|dy| dy * y_len(ys)).collect();
+        let back = Conv { transposed: !conv.transposed, ..conv };
+        close(&format!("dx of {what}"), &gradient(0), &convolve(&back, &scaled, ys, &f, ws, None, xs), 1e-3);
+        close(&format!("dw of {what}"), &gradient(1), &weigh(&conv, &x, xs, &scaled, ys, ws), 1e-3);
+    }
+}
+
+fn y_len(shape: Shape) -> f64 {
+    shape.elements() as f64
+}
+
 fn product(
     a: impl Fn(usize, usize) -> f64,
     b: impl Fn(usize, usize) -> f64,

@@ -33,6 +33,40 @@ fn steep(
     });
 }
 
+/// A power with a small whole exponent, or one half more: what networks raise to. It is made of a few products.
+#[derive(Clone, Copy)]
+struct Power {
+    /// Whether the number itself, its square, its fourth power and its root take part.
+    parts: [bool; 4],
+    /// Whether all of it is the denominator.
+    below: bool,
+}
+
+impl Power {
+    fn new(exponent: f32) -> Option<Power> {
+        let size = exponent.abs();
+        let whole = size.trunc();
+        if size >= 8.0 || (size != whole && size != whole + 0.5) {
+            return None;
+        }
+        let bits = whole as u32;
+        let parts = [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0, size != whole];
+        Some(Power { parts, below: exponent < 0.0 })
+    }
+
+    #[inline(always)]
+    fn of(self, x: f32) -> f32 {
+        let factor = |part: bool, x: f32| if part { x } else { 1.0 };
+        let square = x * x;
+        let root = if self.parts[3] { x.sqrt() } else { 1.0 };
+        let all = factor(self.parts[0], x)
+            * factor(self.parts[1], square)
+            * factor(self.parts[2], square * square)
+            * root;
+        if self.below { 1.0 / all } else { all }
+    }
+}
+
 /// What is added to Φ(x) in the derivative of x · Φ(x).
 #[inline(always)]
 fn add_density(slope: f32, x: f32) -> f32 {
@@ -51,7 +85,10 @@ pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), St
         Activation::Tanh => map(pool, y, x, tanh),
         Activation::Gelu => map(pool, y, x, gelu),
         Activation::GeluTanh => map(pool, y, x, gelu_tanh),
-        Activation::Power { exponent } => map(pool, y, x, |x| x.powf(exponent)),
+        Activation::Power { exponent } => match Power::new(exponent) {
+            Some(power) => map(pool, y, x, |x| power.of(x)),
+            None => map(pool, y, x, |x| x.powf(exponent)),
+        },
         Activation::Erf => map(pool, y, x, |x| 2.0 * phi(std::f32::consts::SQRT_2 * x) - 1.0),
         Activation::Exp => map(pool, y, x, exp),
     }
@@ -73,9 +110,10 @@ pub(super) fn backward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), S
         Activation::Tanh => zip(pool, dx, y, dy, |y, dy| dy * (1.0 - y * y)),
         Activation::Gelu => steep(pool, dx, y, dy, phi, Some(add_density)),
         Activation::GeluTanh => steep(pool, dx, y, dy, gelu_tanh_slope, None::<fn(f32, f32) -> f32>),
-        Activation::Power { exponent } => {
-            zip(pool, dx, y, dy, |x, dy| dy * exponent * x.powf(exponent - 1.0));
-        }
+        Activation::Power { exponent } => match Power::new(exponent - 1.0) {
+            Some(power) => zip(pool, dx, y, dy, |x, dy| dy * exponent * power.of(x)),
+            None => zip(pool, dx, y, dy, |x, dy| dy * exponent * x.powf(exponent - 1.0)),
+        },
         Activation::Erf => zip(pool, dx, y, dy, |x, dy| dy * std::f32::consts::FRAC_2_SQRT_PI * exp(-x * x)),
         Activation::Exp => zip(pool, dx, y, dy, |y, dy| dy * y),
     }

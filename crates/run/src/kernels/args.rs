@@ -78,6 +78,37 @@ pub(super) struct Args<'a, 'v> {
     pub moment: Moment,
 }
 
+/// The operands of a call, of which there may be any number.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a, 'v> {
+    pub call: &'v Call,
+    pub places: &'v Places,
+    pub views: &'v [View<'a>],
+}
+
+impl<'a> Inputs<'a, '_> {
+    /// Operand `at`, or `None` where it lies in the memory of a result.
+    pub fn maybe(&self, at: usize) -> Result<Option<&'a [f32]>, String> {
+        let form = self.call.inputs[at];
+        match self.views[self.places.inputs[at]] {
+            View::Read(bytes) => {
+                if form.dtype != DType::F32 {
+                    return Err(format!("operand {at} is {} and must be f32", form.dtype.name()));
+                }
+                let numbers: &[f32] = cast(bytes, "operand")?;
+                Ok(Some(&numbers[..form.shape.elements() as usize]))
+            }
+            View::Write(_) => Ok(None),
+        }
+    }
+
+    /// Operand `at`.
+    pub fn read(&self, at: usize) -> Result<&'a [f32], String> {
+        self.maybe(at)?
+            .ok_or_else(|| format!("operand {at} is overwritten by a result, which it must not be"))
+    }
+}
+
 /// Whole numbers of either width.
 #[derive(Clone, Copy)]
 pub(super) enum Ids<'a> {
@@ -131,25 +162,19 @@ fn cast_mut<'a, T: bytemuck::Pod>(bytes: &'a mut [u8], what: &str) -> Result<&'a
 }
 
 impl<'a> Args<'a, '_> {
+    /// All operands, for threads to look at.
+    pub fn inputs(&self) -> Inputs<'a, '_> {
+        Inputs { call: self.call, places: self.places, views: self.views }
+    }
+
     /// Operand `at`, or `None` where it lies in the memory of a result.
     pub fn maybe(&self, at: usize) -> Result<Option<&'a [f32]>, String> {
-        let form = self.call.inputs[at];
-        match self.views[self.places.inputs[at]] {
-            View::Read(bytes) => {
-                if form.dtype != DType::F32 {
-                    return Err(format!("operand {at} is {} and must be f32", form.dtype.name()));
-                }
-                let numbers: &[f32] = cast(bytes, "operand")?;
-                Ok(Some(&numbers[..form.shape.elements() as usize]))
-            }
-            View::Write(_) => Ok(None),
-        }
+        self.inputs().maybe(at)
     }
 
     /// Operand `at`.
     pub fn read(&self, at: usize) -> Result<&'a [f32], String> {
-        self.maybe(at)?
-            .ok_or_else(|| format!("operand {at} is overwritten by a result, which it must not be"))
+        self.inputs().read(at)
     }
 
     /// Operand `at`, where there is one.

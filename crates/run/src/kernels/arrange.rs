@@ -84,53 +84,82 @@ pub(super) fn pad(mut args: Args<'_, '_>, axis: usize, before: u64) -> Result<()
 /// Rows that are turned into columns at a time: their pages stay at hand.
 const SIDE: usize = 64;
 
+/// How the axes of a result lie in an operand whose axes are in another order.
+struct Order<'o> {
+    from: Shape,
+    to: Shape,
+    order: &'o [usize],
+}
+
+impl Order<'_> {
+    /// The distance in the operand of neighbours on an axis of the result.
+    fn distance(&self, axis: usize) -> usize {
+        inner(self.from, self.order[axis])
+    }
+
+    /// Where in the operand index `at` is, counted over some axes of the result.
+    fn place(&self, axes: std::ops::Range<usize>, mut at: usize) -> usize {
+        let mut place = 0;
+        for axis in axes.rev() {
+            let extent = self.to.dim(axis) as usize;
+            place += at % extent * self.distance(axis);
+            at /= extent;
+        }
+        place
+    }
+
+    /// Fills `y`, which is some of axis `side` (whose neighbours are neighbours in the operand) by all axes behind it:
+    /// planes of that axis by the last one, whose rows and columns are exchanged.
+    fn exchange(&self, side: usize, x: &[f32], y: &mut [f32]) {
+        let last = self.to.rank() - 1;
+        let (width, across) = (self.to.dim(last) as usize, self.distance(last));
+        let row = inner(self.to, side);
+        for between in 0..row / width {
+            let place = self.place(side + 1..last, between);
+            for left in (0..width).step_by(SIDE) {
+                let (some, y_left) = (SIDE.min(width - left), between * width + left);
+                let x = &x[place + left * across..];
+                simd::transpose(x, across, some, y.len() / row, row, &mut y[y_left..]);
+            }
+        }
+    }
+}
+
 pub(super) fn transpose(mut args: Args<'_, '_>, order: &[usize]) -> Result<(), String> {
     let (x, y) = (args.read(0)?, args.write(0)?);
     let (from, to) = (args.call.inputs[0].shape, args.call.outputs[0].shape);
-    let rank = to.rank();
-    if rank < 2 {
+    let Some(last) = to.rank().checked_sub(1) else {
         y.copy_from_slice(x);
         return Ok(());
-    }
-    let distance = |axis: usize| inner(from, order[axis]);
-    let (width, height) = (to.dim(rank - 1) as usize, to.dim(rank - 2) as usize);
-    let (across, down) = (distance(rank - 1), distance(rank - 2));
-    // A single plane is shared out by rows, many by planes.
-    let planes = y.len() / (width * height);
-    if planes == 1 && across != 1 && down == 1 {
-        args.pool.rows(y, width, |start, y| {
-            let height = y.len() / width;
-            for left in (0..width).step_by(SIDE) {
-                let some = SIDE.min(width - left);
-                simd::transpose(&x[start + left * across..], across, some, height, width, &mut y[left..]);
+    };
+    let all = Order { from, to, order };
+    let side = order.iter().position(|axis| *axis == last).ok_or("the order lacks the last axis")?;
+    let row = if side == last { to.dim(last) as usize } else { inner(to, side) };
+    let plane = row * to.dim(side) as usize;
+    if side == last {
+        let (down, height) = (all.distance(last.max(1) - 1), to.dim(last.max(1) - 1) as usize);
+        args.pool.rows(y, row, |start, y| {
+            let mut rows = y.chunks_exact_mut(row);
+            let mut at = start;
+            while rows.len() > 0 {
+                // The rest of the rows on the axis before the last.
+                let some = (height - at % height).min(rows.len());
+                let place = all.place(0..last, at);
+                for (r, y) in rows.by_ref().take(some).enumerate() {
+                    y.copy_from_slice(&x[place + r * down..][..row]);
+                }
+                at += some;
             }
         });
-        return Ok(());
+    } else if y.len() == plane {
+        // A single stack of planes is shared out by rows.
+        args.pool.rows(y, row, |start, y| all.exchange(side, &x[start..], y));
+    } else {
+        args.pool.rows(y, plane, |start, y| {
+            for (i, y) in y.chunks_exact_mut(plane).enumerate() {
+                all.exchange(side, &x[all.place(0..side, start + i)..], y);
+            }
+        });
     }
-    args.pool.rows(y, width * height, |start, y| {
-        for (i, y) in y.chunks_exact_mut(width * height).enumerate() {
-            let (mut at, mut place) = (start + i, 0);
-            for axis in (0..rank - 2).rev() {
-                let extent = to.dim(axis) as usize;
-                place += at % extent * distance(axis);
-                at /= extent;
-            }
-            if across == 1 {
-                for (r, y) in y.chunks_exact_mut(width).enumerate() {
-                    y.copy_from_slice(&x[place + r * down..][..width]);
-                }
-            } else if down == 1 {
-                for left in (0..width).step_by(SIDE) {
-                    let some = SIDE.min(width - left);
-                    simd::transpose(&x[place + left * across..], across, some, height, width, &mut y[left..]);
-                }
-            } else {
-                for (r, y) in y.chunks_exact_mut(width).enumerate() {
-                    let from = x[place + r * down..].iter().step_by(across);
-                    y.iter_mut().zip(from).for_each(|(y, x)| *y = *x);
-                }
-            }
-        }
-    });
     Ok(())
 }

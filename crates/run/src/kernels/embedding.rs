@@ -5,7 +5,12 @@ use tiercel_workload::graph::Optimizer;
 use super::args::{Args, Call};
 use super::elementwise::zip_part;
 use super::pool::{Disjoint, part};
-use super::{room, update};
+use super::room;
+use super::simd::fetch;
+use super::update::Rule;
+
+/// How many rows ahead the memory of an update is asked for.
+const SOON: usize = 8;
 
 /// How many ids share one row of results.
 fn bag_of(ids: tiercel_workload::graph::Shape, bag: bool) -> usize {
@@ -50,17 +55,40 @@ pub(super) fn backward(mut args: Args<'_, '_>, bag: bool) -> Result<(), String> 
     Ok(())
 }
 
-/// Scratch numbers of an update of rows: the ids in order, and one row of gradients for each thread.
+/// Scratch numbers of an update of rows: the ids in order, twice, and one row of gradients for each thread.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
-    room(2 * call.len(1)) + threads * room(call.last(0))
+    2 * room(2 * call.len(1)) + threads * room(call.last(0))
+}
+
+/// Sorts ids by their upper halves, which are below `rows`, keeping the order of equal ones; `other` is as long.
+fn sort<'o>(mut order: &'o mut [u64], mut other: &'o mut [u64], rows: usize) -> &'o [u64] {
+    const DIGIT: usize = 1 << 11;
+    let bits = usize::BITS - rows.saturating_sub(1).leading_zeros();
+    for digit in 0..bits.div_ceil(DIGIT.ilog2()) {
+        let shift = 32 + digit * DIGIT.ilog2();
+        let digit = |entry: u64| (entry >> shift) as usize % DIGIT;
+        let mut places = [0u32; DIGIT];
+        order.iter().for_each(|entry| places[digit(*entry)] += 1);
+        let mut sum = 0;
+        for place in &mut places {
+            (*place, sum) = (sum, sum + *place);
+        }
+        for entry in &*order {
+            let place = &mut places[digit(*entry)];
+            other[*place as usize] = *entry;
+            *place += 1;
+        }
+        std::mem::swap(&mut order, &mut other);
+    }
+    order
 }
 
 pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: bool) -> Result<(), String> {
     let (ids, drows) = (args.ids(1)?, args.read(2)?);
-    let width = args.call.last(0);
-    ids.check(args.call.dim(0, 0))?;
-    if ids.len() > u32::MAX as usize || args.call.dim(0, 0) > u32::MAX as usize {
-        return Err(format!("{} ids of {} rows; 32 bits count them", ids.len(), args.call.dim(0, 0)));
+    let (width, rows) = (args.call.last(0), args.call.dim(0, 0));
+    ids.check(rows)?;
+    if ids.len() > u32::MAX as usize || rows > u32::MAX as usize {
+        return Err(format!("{} ids of {rows} rows; 32 bits count them", ids.len()));
     }
     let bag = bag_of(args.call.inputs[1].shape, bag);
     let states = optimizer.states().len();
@@ -68,14 +96,14 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     let first = Disjoint::new(if states > 0 { args.write(1)? } else { &mut [] });
     let second = Disjoint::new(if states > 1 { args.write(2)? } else { &mut [] });
     let master = args.write_optional(1 + states)?.map(Disjoint::new);
-    let (order, sums) = args.scratch().split_at_mut(room(2 * ids.len()));
+    let (order, rest) = args.scratch().split_at_mut(room(2 * ids.len()));
+    let (other, sums) = rest.split_at_mut(room(2 * ids.len()));
     // Ids with their places, so that equal ids stand together and in order.
-    let order: &mut [u64] =
-        bytemuck::try_cast_slice_mut(&mut order[..2 * ids.len()]).map_err(|e| e.to_string())?;
+    let [order, other]: [&mut [u64]; 2] =
+        [order, other].map(|half| bytemuck::cast_slice_mut(&mut half[..2 * ids.len()]));
     order.iter_mut().enumerate().for_each(|(at, o)| *o = (ids.at(at) as u64) << 32 | at as u64);
-    order.sort_unstable();
-    let order = &*order;
-    let (moment, threads, each) = (args.moment, args.pool.threads(), room(width));
+    let order = sort(order, other, rows);
+    let (rule, threads, each) = (Rule::new(optimizer, args.moment), args.pool.threads(), room(width));
     let sums = Disjoint::new(sums);
     let id = |at: usize| (order[at] >> 32) as usize;
     // A thread begins where a new id does.
@@ -86,25 +114,41 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
         let (mut at, end) = (begin(part.start), begin(part.end));
         // SAFETY: every thread has a row of its own here, and below the rows of ids that no other thread has.
         let sum = &mut unsafe { sums.range(index * each..(index + 1) * each) }[..width];
+        let place = |at: usize| {
+            let place = (order[at] as u32) as usize / bag;
+            &drows[place * width..(place + 1) * width]
+        };
+        let cells = |row: usize, there: bool| if there { row * width..(row + 1) * width } else { 0..0 };
         while at < end {
             let row = id(at);
-            sum.fill(0.0);
-            while at < end && id(at) == row {
-                let place = (order[at] as u32) as usize / bag;
-                zip_part(sum, None, Some(&drows[place * width..][..width]), |sum, d| sum + d);
-                at += 1;
+            if at + SOON < end {
+                let row = id(at + SOON);
+                fetch(place(at + SOON));
+                w.expect(cells(row, true));
+                first.expect(cells(row, states > 0));
+                second.expect(cells(row, states > 1));
             }
-            let range = |n: bool| if n { row * width..(row + 1) * width } else { 0..0 };
+            let mut gradient: &[f32] = place(at);
+            at += 1;
+            if at < end && id(at) == row {
+                sum.copy_from_slice(gradient);
+                while at < end && id(at) == row {
+                    zip_part(sum, None, Some(place(at)), |sum, d| sum + d);
+                    at += 1;
+                }
+                gradient = sum;
+            }
             // SAFETY: as above.
             let (w, first, second) = unsafe {
-                (w.range(range(true)), first.range(range(states > 0)), second.range(range(states > 1)))
+                let states = (first.range(cells(row, states > 0)), second.range(cells(row, states > 1)));
+                (w.range(cells(row, true)), states.0, states.1)
             };
             match master {
-                None => update::apply(optimizer, moment, w, sum, first, second),
+                None => rule.apply(w, gradient, first, second),
                 Some(master) => {
                     // SAFETY: as above.
-                    let master = unsafe { master.range(range(true)) };
-                    update::apply(optimizer, moment, master, sum, first, second);
+                    let master = unsafe { master.range(cells(row, true)) };
+                    rule.apply(master, gradient, first, second);
                     w.copy_from_slice(master);
                 }
             }

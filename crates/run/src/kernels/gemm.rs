@@ -1,4 +1,4 @@
-//! Matrix products: panels are packed for the inner loop of `simd.rs`, straight from wherever the numbers lie.
+//! Matrix products: panels are packed for the inner loop of `simd/product.rs`, straight from wherever the numbers lie.
 //!
 //! C = A · B is cut into pieces of a few rows by one or two vectors. A block of A is packed once and stays in the
 //! second-level cache; a panel of B is packed just before it is used, meets all panels of A while it is in the first,
@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use super::pool::{Disjoint, Pool, part};
-use super::simd::{self, Tile};
+use super::simd::{self, Layout, Tile};
 
 /// About the most depth of a panel.
 const DEPTH: usize = 256;
@@ -20,12 +20,28 @@ const DEPTH: usize = 256;
 /// The most rows of A that are packed at a time.
 const ROWS: usize = 448;
 
+/// The most panels of B that are copied at once.
+const PANELS: usize = 4;
+
 /// An operand of which panels can be copied.
 pub trait Pack: Sync {
     /// Copies the numbers of `depth` and `lines` (columns of B, rows of A): number (d, l) goes to
     /// `out[d * stride + l]`, counted from the start of the ranges. What lies between the last line and the stride
     /// need not be written: nobody looks at what becomes of it.
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]);
+
+    /// How many whole panels of B are better copied at once; 1 where it makes no difference.
+    fn together(&self) -> usize {
+        1
+    }
+
+    /// Copies several whole panels of B, `wide` lines each, one after the other.
+    fn pack_all(&self, depth: Range<usize>, lines: Range<usize>, wide: usize, out: &mut [f32]) {
+        let deep = depth.len();
+        for (at, first) in lines.step_by(wide).enumerate() {
+            self.pack(depth.clone(), first..first + wide, wide, &mut out[at * deep * wide..]);
+        }
+    }
 }
 
 /// Where finished pieces go.
@@ -33,6 +49,9 @@ pub trait Take: Sync {
     /// Adds a piece, whose rows are `stride` long, to the rows and columns of C; `first` where nothing has been added
     /// there before. No other thread has the same rows and columns.
     fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool);
+
+    /// Asks for the memory of rows and columns that a piece will come for soon.
+    fn expect(&self, rows: Range<usize>, columns: Range<usize>);
 }
 
 /// The extents of a product.
@@ -66,7 +85,8 @@ impl Extent {
         let tile = Tile::here();
         let block = self.block.min(self.depth);
         // Packing whole vectors may write a little beyond the last line.
-        block * self.rows.min(ROWS) + tile.rows * block + block * tile.columns() + 64
+        let panels = self.columns.div_ceil(tile.columns()).clamp(1, PANELS);
+        block * self.rows.min(ROWS) + tile.rows * block + panels * block * tile.columns() + 64
     }
 
     /// How threads are laid over C, as rows by columns of them: so that they pack least.
@@ -127,7 +147,9 @@ pub fn multiply_part(
     let wide = tile.columns();
     let block = extent.block.min(extent.depth).max(1);
     let mut piece = [0f32; Tile::MOST];
-    let (panel, packed) = scratch.split_at_mut(block * wide + 32);
+    let panels = extent.columns.div_ceil(wide).clamp(1, PANELS);
+    let (packed_b, packed) = scratch.split_at_mut(panels * block * wide + 32);
+    let together = wide * b.together().min(panels);
     for top in rows.clone().step_by(ROWS) {
         let some = top..(top + ROWS).min(rows.end);
         for (at, start) in (0..extent.depth).step_by(block).enumerate() {
@@ -142,9 +164,18 @@ pub fn multiply_part(
                 let lines = column..(column + wide).min(columns.end);
                 let vectors = lines.len().div_ceil(tile.lanes);
                 let stride = vectors * tile.lanes;
-                b.pack(depth.clone(), lines.clone(), stride, panel);
+                // Where several panels are copied at once, this one may be there already.
+                let nth = (column - columns.start) % together / wide;
+                let whole = column..(column + together).min(column + (columns.end - column) / wide * wide);
+                if nth == 0 && whole.len() > wide {
+                    b.pack_all(depth.clone(), whole, wide, packed_b);
+                } else if nth == 0 || lines.len() < wide {
+                    b.pack(depth.clone(), lines.clone(), stride, &mut packed_b[nth * deep * wide..]);
+                }
+                let panel = &packed_b[nth * deep * wide..];
                 for (i, row) in some.clone().step_by(tile.rows).enumerate() {
                     let high = tile.rows.min(some.end - row);
+                    c.expect(row..row + high, lines.clone());
                     simd::product(deep, high, vectors, &packed[i * tile.rows * deep..], panel, &mut piece);
                     c.take(row..row + high, lines.clone(), &piece, stride, at == 0);
                 }
@@ -184,13 +215,24 @@ impl Pack for Matrix<'_> {
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
         let origin = depth.start * self.along + lines.start * self.across;
         if self.across == 1 {
-            for (d, out) in out.chunks_mut(stride).take(depth.len()).enumerate() {
-                let from = origin + d * self.along;
-                out[..lines.len()].copy_from_slice(&self.numbers[from..from + lines.len()]);
-            }
+            let (counts, from) = ([1, depth.len(), lines.len()], [0, self.along, 1]);
+            simd::lay(Layout { counts, from, to: [0, stride] }, &self.numbers[origin..], 0.0, out);
         } else {
             simd::transpose(&self.numbers[origin..], self.across, lines.len(), depth.len(), stride, out);
         }
+    }
+
+    fn together(&self) -> usize {
+        // Lines that lie side by side are read in longer stretches.
+        if self.across == 1 { PANELS } else { 1 }
+    }
+
+    fn pack_all(&self, depth: Range<usize>, lines: Range<usize>, wide: usize, out: &mut [f32]) {
+        let (deep, panels) = (depth.len(), lines.len() / wide);
+        let origin = depth.start * self.along + lines.start;
+        let layout =
+            Layout { counts: [deep, panels, wide], from: [self.along, wide, 1], to: [wide, deep * wide] };
+        simd::lay(layout, &self.numbers[origin..], 0.0, out);
     }
 }
 
@@ -239,6 +281,13 @@ impl<'a> Rows<'a> {
 impl Take for Rows<'_> {
     fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
         put(self, rows, columns, piece, stride, first);
+    }
+
+    fn expect(&self, rows: Range<usize>, columns: Range<usize>) {
+        for row in rows {
+            let from = self.start + row * self.stride + columns.start;
+            self.numbers.expect(from..from + columns.len());
+        }
     }
 }
 

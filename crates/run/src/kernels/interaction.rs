@@ -1,138 +1,238 @@
 //! DLRM's interaction: the dot products of all pairs of features, and their gradient.
 //!
-//! A sample's features lie in as many tensors; they are gathered side by side first, and then turned, so that the
-//! products of one feature with all others are vectors.
+//! Many samples are computed at once, one in each lane: their features are turned so that the same element of all of
+//! them is one vector, and turned back afterwards. Both directions are then sums of products of vectors, of several rows
+//! by several others at a time (`simd::correlate`): features by features over elements, and gradients of pairs by
+//! elements over features.
 
-use super::args::{Args, Call};
+use std::ops::Range;
+
+use super::args::{Args, Call, Inputs};
 use super::pool::{Disjoint, part};
 use super::room;
-use super::simd::{transpose, wide};
+use super::simd::{Correlation, Shifts, Tile, correlate, fetch, transpose};
 
-/// Scratch numbers: the features of all samples side by side, and for each thread those of one sample, turned; where
-/// gradients are wanted, the gradients likewise, and a square of pairs for each thread.
+/// Features whose sums are kept at a time.
+const TILE: usize = 4;
+
+/// The most vectors of sums.
+const SUMS: usize = TILE * 9;
+
+/// Gradients of features that are written in one pass over the samples.
+const PASS: usize = 64;
+
+/// The extents of an interaction.
+#[derive(Clone, Copy)]
+struct Extents {
+    /// Features of a sample, and elements of a feature.
+    n: usize,
+    d: usize,
+    batch: usize,
+    /// Samples that are computed at once.
+    lanes: usize,
+}
+
+impl Extents {
+    fn new(call: &Call, n: usize) -> Extents {
+        Extents { n, d: call.dim(0, 1), batch: call.dim(0, 0), lanes: Tile::here().lanes }
+    }
+
+    /// Elements of a result of one sample: the first feature, and all pairs.
+    fn row(&self) -> usize {
+        self.d + self.n * (self.n - 1) / 2
+    }
+
+    /// Where in a result the products of feature i with those before it are.
+    fn pairs(&self, i: usize) -> usize {
+        self.d + i * (i.max(1) - 1) / 2
+    }
+
+    /// The distance of features that are rows of elements: one vector more than they have, because the cache dislikes
+    /// powers of two.
+    fn apart(&self) -> usize {
+        (self.d + 1) * self.lanes
+    }
+
+    fn units(&self) -> usize {
+        self.batch.div_ceil(self.lanes)
+    }
+
+    /// The samples of a unit of work.
+    fn samples(&self, unit: usize) -> Range<usize> {
+        unit * self.lanes..((unit + 1) * self.lanes).min(self.batch)
+    }
+
+    /// Numbers of scratch memory for features, results, gradients of all pairs in both orders, those of a tile of
+    /// features, and distances.
+    fn parts(&self) -> [usize; 5] {
+        let Extents { n, d, lanes, .. } = *self;
+        [n * self.apart(), self.row() * lanes, n * n * lanes, TILE * d * lanes, room(n.max(d))]
+    }
+
+    /// Scratch numbers of one thread.
+    fn scratch(&self) -> usize {
+        self.parts().iter().sum()
+    }
+
+    /// The scratch memory of one thread.
+    fn split<'s>(&self, scratch: &'s mut [f32]) -> ([&'s mut [f32]; 4], &'s mut [u32]) {
+        let [a, b, c, d, _] = self.parts();
+        let (features, rest) = scratch.split_at_mut(a);
+        let (results, rest) = rest.split_at_mut(b);
+        let (pairs, rest) = rest.split_at_mut(c);
+        let (slopes, distances) = rest.split_at_mut(d);
+        ([features, results, pairs, slopes], bytemuck::cast_slice_mut(distances))
+    }
+}
+
+/// Scratch numbers.
 pub(super) fn scratch(call: &Call, threads: usize, backward: bool) -> usize {
     let n = call.inputs.len() - usize::from(backward);
-    let stride = n.next_multiple_of(WIDE);
-    let (all, one) = (room(n * call.len(0)), stride * call.dim(0, 1));
-    if backward { 2 * all + threads * (2 * one + n * stride) } else { all + threads * one }
+    threads * Extents::new(call, n).scratch()
 }
 
-/// Copies all features side by side: sample by sample, then feature by feature.
-fn gather(args: &mut Args<'_, '_>, n: usize, d: usize, out: &mut [f32]) -> Result<(), String> {
-    for i in 0..n {
-        let x = args.read(i)?;
-        args.pool.rows(out, n * d, |start, out| {
-            for (s, out) in out.chunks_exact_mut(n * d).enumerate() {
-                out[i * d..(i + 1) * d].copy_from_slice(&x[(start + s) * d..][..d]);
-            }
+/// Adds up the products of some rows of `a` with those of `b`, and calls `take` with the number of a row of `a`, the
+/// number of the first row of `b`, and the sums of the row with that one and some that follow. Rows are `length` vectors
+/// long; those of `a` are `stride` numbers apart.
+fn meet(
+    lanes: usize,
+    (a, rows, stride): (&[f32], usize, usize),
+    (b, shifts): (&[f32], Shifts<'_>),
+    length: usize,
+    mut take: impl FnMut(usize, usize, &[f32]),
+) {
+    let most = Correlation::shifts(rows);
+    let mut sums = [0f32; SUMS * 16];
+    for first in (0..shifts.count()).step_by(most) {
+        let some = first..(first + most).min(shifts.count());
+        let size = some.len() * lanes;
+        sums[..rows * size].fill(0.0);
+        correlate(shifts.range(some), (a, rows, stride), b, length * lanes, &mut sums);
+        sums[..rows * size].chunks_exact(size).enumerate().for_each(|(i, sums)| take(i, first, sums));
+    }
+}
+
+/// The first feature and all products: features are rows of elements.
+fn products(e: Extents, x: &[f32], distances: &[u32], y: &mut [f32]) {
+    let Extents { n, d, lanes, .. } = e;
+    y[..d * lanes].copy_from_slice(&x[..d * lanes]);
+    for top in (0..n).step_by(TILE) {
+        let rows = TILE.min(n - top);
+        let earlier = Shifts::new(&distances[..(top + rows - 1).max(1)]);
+        meet(lanes, (&x[top * e.apart()..], rows, e.apart()), (x, earlier), d, |i, first, sums| {
+            // Of its products with those before it; a feature meets some that are not.
+            let i = top + i;
+            let count = (i.saturating_sub(first) * lanes).min(sums.len());
+            y[(e.pairs(i) + first) * lanes..][..count].copy_from_slice(&sums[..count]);
         });
     }
-    Ok(())
 }
 
-/// Features that are computed with at once; rows of turned features are as many of these as hold all.
-const WIDE: usize = 16;
-
-/// Σ over k of factors[k] · rows[k], for the columns of one block.
-#[inline(always)]
-fn mix<'f>(factors: impl Iterator<Item = &'f f32>, rows: &[f32], stride: usize, block: usize) -> [f32; WIDE] {
-    let mut sums = [0f32; WIDE];
-    for (factor, row) in factors.zip(rows.chunks_exact(stride)) {
-        let row: &[f32; WIDE] = row[block * WIDE..(block + 1) * WIDE].try_into().expect("so many");
-        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * x);
-    }
-    sums
+/// The gradients by some features: of all their products, and for the first its own. Elements are rows of features.
+fn slopes(e: Extents, top: usize, x: &[f32], pairs: &[f32], dy: &[f32], distances: &[u32], out: &mut [f32]) {
+    let Extents { n, d, lanes, .. } = e;
+    let rows = TILE.min(n - top);
+    let elements = Shifts::new(&distances[..d]);
+    meet(lanes, (&pairs[top * n * lanes..], rows, n * lanes), (x, elements), n, |i, first, sums| {
+        let out = &mut out[(i * d + first) * lanes..][..sums.len()];
+        out.copy_from_slice(sums);
+        if top + i == 0 {
+            out.iter_mut().zip(&dy[first * lanes..]).for_each(|(out, dy)| *out += dy);
+        }
+    });
 }
 
-wide! {
-    /// The first feature and all products of one sample, whose features are turned.
-    fn products(turned: &[f32], n: usize, d: usize, y: &mut [f32]) {
-        let stride = n.next_multiple_of(WIDE);
-        let (first, mut rest) = y.split_at_mut(d);
-        first.iter_mut().zip(turned.iter().step_by(stride)).for_each(|(y, x)| *y = *x);
-        for i in 1..n {
-            let (out, more) = rest.split_at_mut(i);
-            rest = more;
-            for (block, out) in out.chunks_mut(WIDE).enumerate() {
-                let sums = mix(turned[i..].iter().step_by(stride), turned, stride, block);
-                out.copy_from_slice(&sums[..out.len()]);
-            }
+/// The gradients of all pairs in both orders.
+fn mirror<const LANES: usize>(e: Extents, dy: &[f32], pairs: &mut [f32]) {
+    let ((dy, _), (pairs, _)) = (dy.as_chunks::<LANES>(), pairs.as_chunks_mut::<LANES>());
+    for i in 0..e.n {
+        let lower = &dy[e.pairs(i)..][..i];
+        pairs[i * e.n..][..i].copy_from_slice(lower);
+        pairs[i * e.n + i] = [0.0; LANES];
+        for (j, slope) in lower.iter().enumerate() {
+            pairs[j * e.n + i] = *slope;
         }
     }
 }
 
-wide! {
-    /// The gradients by all features of one sample, turned; `pairs` has room for the slope of every pair, in both
-    /// orders.
-    fn slopes(turned: &[f32], n: usize, d: usize, dy: &[f32], pairs: &mut [f32], out: &mut [f32]) {
-        let stride = n.next_multiple_of(WIDE);
-        let mut at = d;
-        for i in 0..n {
-            pairs[i * stride + i] = 0.0;
-            for j in 0..i {
-                pairs[i * stride + j] = dy[at];
-                pairs[j * stride + i] = dy[at];
-                at += 1;
-            }
-        }
-        for (k, (out, element)) in out.chunks_exact_mut(stride).zip(turned.chunks_exact(stride)).enumerate() {
-            for (block, out) in out.chunks_exact_mut(WIDE).enumerate() {
-                out.copy_from_slice(&mix(element[..n].iter(), &pairs[..n * stride], stride, block));
-            }
-            out[0] += dy[k];
-        }
+/// Turns the features of a unit's samples, so that neighbouring elements and neighbouring features are so far apart.
+fn turn(
+    e: Extents,
+    samples: &Range<usize>,
+    inputs: Inputs<'_, '_>,
+    [element, feature]: [usize; 2],
+    x: &mut [f32],
+) {
+    for at in 0..e.n {
+        let all = inputs.read(at).expect("it was checked");
+        let from = &all[samples.start * e.d..samples.end * e.d];
+        // The samples of the next unit lie behind these.
+        fetch(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
+        transpose(from, e.d, samples.len(), e.d, element, &mut x[at * feature..]);
     }
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
-    let (n, d) = (args.call.inputs.len(), args.call.dim(0, 1));
-    let stride = n.next_multiple_of(WIDE);
-    let (all, batch, one) = (n * args.call.len(0), args.call.dim(0, 0), stride * d);
+    let e = Extents::new(args.call, args.call.inputs.len());
+    (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
     let (y, scratch) = (args.write(0)?, args.scratch());
-    let (features, turned) = scratch.split_at_mut(room(all));
-    gather(&mut args, n, d, &mut features[..all])?;
-    let (row, features, threads) = (d + n * (n - 1) / 2, &*features, args.pool.threads());
-    let (y, turned) = (Disjoint::new(y), Disjoint::new(turned));
+    let (row, each, threads) = (e.row(), e.scratch(), args.pool.threads());
+    let inputs = Inputs { call: args.call, places: args.places, views: args.views };
+    let (y, scratch) = (Disjoint::new(y), Disjoint::new(scratch));
     args.pool.run(&|index| {
         // SAFETY: every thread has scratch and samples of its own.
-        let turned = unsafe { turned.range(index * one..(index + 1) * one) };
-        for s in part(batch, threads, index) {
-            transpose(&features[s * n * d..][..n * d], d, n, d, stride, turned);
+        let ([x, results, _, _], distances) =
+            e.split(unsafe { scratch.range(index * each..(index + 1) * each) });
+        distances.iter_mut().enumerate().for_each(|(j, distance)| *distance = (j * e.apart()) as u32);
+        for unit in part(e.units(), threads, index) {
+            let samples = e.samples(unit);
+            turn(e, &samples, inputs, [e.lanes, e.apart()], x);
+            products(e, x, distances, results);
             // SAFETY: as above.
-            products(turned, n, d, unsafe { y.range(s * row..(s + 1) * row) });
+            let y = unsafe { y.range(samples.start * row..samples.end * row) };
+            transpose(results, e.lanes, row, samples.len(), row, y);
         }
     });
     Ok(())
 }
 
 pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
-    let (n, d) = (args.call.outputs.len(), args.call.dim(0, 1));
-    let dy = args.read(n)?;
-    let stride = n.next_multiple_of(WIDE);
-    let (all, batch, one) = (n * args.call.len(0), args.call.dim(0, 0), stride * d);
-    let (features, rest) = args.scratch().split_at_mut(room(all));
-    let (gradients, rest) = rest.split_at_mut(room(all));
-    gather(&mut args, n, d, &mut features[..all])?;
-    let (row, each) = (d + n * (n - 1) / 2, 2 * one + n * stride);
-    let (features, threads) = (&features[..all], args.pool.threads());
-    let (out, rest) = (Disjoint::new(gradients), Disjoint::new(rest));
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and samples of its own.
-        let (turned, rest) = unsafe { rest.range(index * each..(index + 1) * each) }.split_at_mut(one);
-        let (slope, pairs) = rest.split_at_mut(one);
-        for s in part(batch, threads, index) {
-            transpose(&features[s * n * d..][..n * d], d, n, d, stride, turned);
-            slopes(turned, n, d, &dy[s * row..][..row], pairs, slope);
-            // SAFETY: as above.
-            transpose(slope, stride, d, n, d, unsafe { out.range(s * n * d..(s + 1) * n * d) });
+    let e = Extents::new(args.call, args.call.outputs.len());
+    (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
+    let (dy, scratch) = (args.read(e.n)?, args.scratch());
+    let (row, each, threads) = (e.row(), e.scratch(), args.pool.threads());
+    let scratch = Disjoint::new(scratch);
+    for pass in (0..e.n).step_by(PASS) {
+        let mut outputs = [Disjoint::new(&mut [0f32; 0][..]); PASS];
+        let count = PASS.min(e.n - pass);
+        for (at, output) in outputs[..count].iter_mut().enumerate() {
+            *output = Disjoint::new(args.write(pass + at)?);
         }
-    });
-    let gradients = &*gradients;
-    for i in 0..n {
-        let dx = args.write(i)?;
-        args.pool.rows(dx, d, |start, dx| {
-            for (s, dx) in dx.chunks_exact_mut(d).enumerate() {
-                dx.copy_from_slice(&gradients[((start + s) * n + i) * d..][..d]);
+        let inputs = Inputs { call: args.call, places: args.places, views: args.views };
+        args.pool.run(&|index| {
+            // SAFETY: every thread has scratch and samples of its own.
+            let ([x, turned, pairs, out], distances) =
+                e.split(unsafe { scratch.range(index * each..(index + 1) * each) });
+            distances.iter_mut().enumerate().for_each(|(k, distance)| *distance = (k * e.n * e.lanes) as u32);
+            for unit in part(e.units(), threads, index) {
+                let samples = e.samples(unit);
+                turn(e, &samples, inputs, [e.n * e.lanes, e.lanes], x);
+                let from = &dy[samples.start * row..samples.end * row];
+                fetch(&dy[samples.end * row..((samples.end + e.lanes) * row).min(dy.len())]);
+                transpose(from, row, samples.len(), row, e.lanes, turned);
+                match e.lanes {
+                    16 => mirror::<16>(e, turned, pairs),
+                    _ => mirror::<8>(e, turned, pairs),
+                }
+                for (tile, outputs) in outputs[..count].chunks(TILE).enumerate() {
+                    outputs.iter().for_each(|output| output.expect(samples.start * e.d..samples.end * e.d));
+                    slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
+                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs) {
+                        // SAFETY: as above.
+                        let dx = unsafe { output.range(samples.start * e.d..samples.end * e.d) };
+                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, dx);
+                    }
+                }
             }
         });
     }

@@ -48,12 +48,36 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, dy) = (args.read(0)?, args.read(1)?);
     let (e, dw, db, scratch) = (extent(args.call), args.write(0)?, args.write_optional(1)?, args.scratch());
-    let (a, b) = (Matrix::by_depth(dy, e.rows), Matrix::by_depth(x, e.columns));
-    multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
+    if e.depth <= FEW {
+        let columns = e.columns;
+        args.pool.rows(dw, columns, |start, dw| {
+            for (row, dw) in dw.chunks_exact_mut(columns).enumerate() {
+                combine(dw, x, dy[start + row..].iter().step_by(e.rows).copied());
+            }
+        });
+    } else {
+        let (a, b) = (Matrix::by_depth(dy, e.rows), Matrix::by_depth(x, e.columns));
+        multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
+    }
     if let Some(db) = db {
         column_sums(args.pool, dy, db);
     }
     Ok(())
+}
+
+/// Samples up to which a row of the weights' gradient is made of them one after the other.
+const FEW: usize = 4;
+
+wide! {
+    /// Σ of the rows of a matrix by as many factors.
+    fn combine[I: Iterator<Item = f32>](out: &mut [f32], rows: &[f32], factors: I) {
+        for (at, (row, factor)) in rows.chunks_exact(out.len()).zip(factors).enumerate() {
+            match at {
+                0 => out.iter_mut().zip(row).for_each(|(out, x)| *out = factor * x),
+                _ => out.iter_mut().zip(row).for_each(|(out, x)| *out += factor * x),
+            }
+        }
+    }
 }
 
 pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {

@@ -1,8 +1,9 @@
 //! Softmax, cross-entropy, binary cross-entropy and the mean of squares, with their gradients.
 
 use super::args::Args;
-use super::math::{exp, sigmoid};
-use super::simd::wide;
+use super::elementwise::zip_part;
+use super::math::{exp, ln, ln_1p_exp, sigmoid};
+use super::simd::{transpose, wide};
 
 /// Partial sums of a row, so that sums are vectors too; fixed, so that every processor adds in the same order.
 const LANES: usize = 16;
@@ -71,15 +72,76 @@ pub(super) fn softmax_row(row: &mut [f32]) {
     scale(row, 1.0 / sum);
 }
 
+/// Classes up to which rows are computed side by side, one in each lane.
+const FEW: usize = 64;
+
+/// Up to [`LANES`] short rows side by side: element k of row l is `[k][l]`.
+type Side = [[f32; LANES]; FEW];
+
+wide! {
+    /// Replaces short rows by their softmax; returns the largest element of every row, and the sum of its exponentials.
+    fn softmax_side(rows: &mut [[f32; LANES]]) -> [[f32; LANES]; 2] {
+        let mut shifts = [f32::NEG_INFINITY; LANES];
+        for row in &*rows {
+            for lane in 0..LANES {
+                shifts[lane] = if row[lane] > shifts[lane] { row[lane] } else { shifts[lane] };
+            }
+        }
+        let mut sums = [0f32; LANES];
+        for row in &mut *rows {
+            for lane in 0..LANES {
+                row[lane] = exp(row[lane] - shifts[lane]);
+            }
+            for lane in 0..LANES {
+                sums[lane] += row[lane];
+            }
+        }
+        let mut factors = [1f32; LANES];
+        factors.iter_mut().zip(&sums).for_each(|(factor, sum)| *factor /= sum);
+        // A loop of its own for every row: of the two together the compiler makes gathers.
+        rows.iter_mut().for_each(|row| zip_part(row, None, Some(&factors), |x, factor| x * factor));
+        [shifts, sums]
+    }
+}
+
+wide! {
+    /// The logarithm of every number.
+    fn logarithms(numbers: &mut [f32; LANES]) {
+        numbers.iter_mut().for_each(|x| *x = ln(*x));
+    }
+}
+
+/// `y` becomes the softmax of up to [`LANES`] rows, of itself where `x` is absent; returns the largest element of every
+/// row, and the sum of its exponentials.
+fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize) -> [[f32; LANES]; 2] {
+    let mut ends = [[0f32; LANES]; 2];
+    let rows = y.len() / width;
+    if width <= FEW {
+        let mut side: Side = [[0.0; LANES]; FEW];
+        let all = &mut side[..width];
+        transpose(x.unwrap_or(y), width, rows, width, LANES, all.as_flattened_mut());
+        ends = softmax_side(all);
+        transpose(all.as_flattened(), LANES, width, rows, width, y);
+        return ends;
+    }
+    for (i, row) in y.chunks_exact_mut(width).enumerate() {
+        if let Some(x) = x {
+            row.copy_from_slice(&x[i * width..][..width]);
+        }
+        ends[0][i] = largest(row);
+        ends[1][i] = exponentials(row, ends[0][i]);
+        scale(row, 1.0 / ends[1][i]);
+    }
+    ends
+}
+
 pub(super) fn softmax(mut args: Args<'_, '_>) -> Result<(), String> {
     let width = args.call.last(0);
     let (x, y) = (args.maybe(0)?, args.write(0)?);
     args.pool.rows(y, width, |start, y| {
-        for (i, row) in y.chunks_exact_mut(width).enumerate() {
-            if let Some(x) = x {
-                row.copy_from_slice(&x[(start + i) * width..][..width]);
-            }
-            softmax_row(row);
+        for (i, rows) in y.chunks_mut(LANES * width).enumerate() {
+            let from = (start + i * LANES) * width;
+            softmax_rows(rows, x.map(|x| &x[from..from + rows.len()]), width);
         }
     });
     Ok(())
@@ -118,15 +180,18 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     let losses = &mut scratch[..labels.len()];
     args.pool.rows2((y, classes), (losses, 1), |start, y, losses| {
-        for (i, (row, loss)) in y.chunks_exact_mut(classes).zip(losses).enumerate() {
-            if let Some(x) = x {
-                row.copy_from_slice(&x[(start + i) * classes..][..classes]);
+        let rows = y.chunks_mut(LANES * classes).zip(losses.chunks_mut(LANES));
+        for (i, (rows, losses)) in rows.enumerate() {
+            let first = start + i * LANES;
+            let x = x.map(|x| &x[first * classes..][..rows.len()]);
+            for (row, loss) in losses.iter_mut().enumerate() {
+                *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
             }
-            let label = row[labels.at(start + i)];
-            let shift = largest(row);
-            let sum = exponentials(row, shift);
-            scale(row, 1.0 / sum);
-            *loss = sum.ln() - (label - shift);
+            let [shifts, mut sums] = softmax_rows(rows, x, classes);
+            logarithms(&mut sums);
+            for (loss, (shift, sum)) in losses.iter_mut().zip(shifts.iter().zip(&sums)) {
+                *loss = sum - (*loss - shift);
+            }
         }
     });
     loss[0] = (losses.iter().map(|l| f64::from(*l)).sum::<f64>() / losses.len() as f64) as f32;
@@ -151,17 +216,34 @@ pub(super) fn cross_entropy_backward(mut args: Args<'_, '_>) -> Result<(), Strin
 /// The piece in which losses are summed, whatever the number of threads.
 pub(super) const PIECE: usize = 4096;
 
+wide! {
+    /// Σ of a function of an element and its target.
+    fn sum_of[F: Fn(f32, f32) -> f32](x: &[f32], t: &[f32], each: F) -> f64 {
+        let mut sums = [0f64; LANES];
+        let (cx, ct) = (x.chunks_exact(LANES), t.chunks_exact(LANES));
+        let rest = cx.remainder().iter().zip(ct.remainder());
+        let rest: f64 = rest.map(|(x, t)| f64::from(each(*x, *t))).sum();
+        for (x, t) in cx.zip(ct) {
+            let mut numbers = [0f32; LANES];
+            for lane in 0..LANES {
+                numbers[lane] = each(x[lane], t[lane]);
+            }
+            sums.iter_mut().zip(&numbers).for_each(|(sum, number)| *sum += f64::from(*number));
+        }
+        sums.iter().sum::<f64>() + rest
+    }
+}
+
 /// The mean over all elements of a function of an element and its target.
-fn mean(mut args: Args<'_, '_>, each: impl Fn(f64, f64) -> f64 + Sync) -> Result<(), String> {
+fn mean(mut args: Args<'_, '_>, each: impl Fn(f32, f32) -> f32 + Sync + Copy) -> Result<(), String> {
     let (x, t) = (args.read(0)?, args.read(1)?);
     let (loss, scratch) = (args.write(0)?, args.scratch());
     let pieces = x.len().div_ceil(PIECE);
-    args.pool.rows(&mut scratch[..pieces], 1, |start, sums| {
+    args.pool.sums(PIECE, &mut scratch[..pieces], 1, |start, sums| {
         for (i, sum) in sums.iter_mut().enumerate() {
             let from = (start + i) * PIECE;
             let to = (from + PIECE).min(x.len());
-            let pairs = x[from..to].iter().zip(&t[from..to]);
-            *sum = pairs.map(|(x, t)| each(f64::from(*x), f64::from(*t))).sum::<f64>() as f32;
+            *sum = sum_of(&x[from..to], &t[from..to], each) as f32;
         }
     });
     let sum: f64 = scratch[..pieces].iter().map(|s| f64::from(*s)).sum();
@@ -169,8 +251,15 @@ fn mean(mut args: Args<'_, '_>, each: impl Fn(f64, f64) -> f64 + Sync) -> Result
     Ok(())
 }
 
+/// Cross-entropy behind a sigmoid: ln(1 + e^x) − x · t.
+#[inline(always)]
+fn binary_each(x: f32, t: f32) -> f32 {
+    let positive = if x > 0.0 { x } else { 0.0 };
+    (positive - x * t) + ln_1p_exp(x)
+}
+
 pub(super) fn binary(args: Args<'_, '_>) -> Result<(), String> {
-    mean(args, |x, t| x.max(0.0) - x * t + (-x.abs()).exp().ln_1p())
+    mean(args, binary_each)
 }
 
 pub(super) fn mean_square(args: Args<'_, '_>) -> Result<(), String> {

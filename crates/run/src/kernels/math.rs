@@ -1,6 +1,17 @@
-//! Functions of one number that loops can take in vectors: exponentials and what is made of them.
+//! Functions of one number that loops can take in vectors: exponentials, logarithms and what is made of them.
 //!
-//! Errors are a few units in the last place. No branch, no table: the compiler makes vector code of them.
+//! Errors are a few units in the last place. No branch, no table: the compiler makes vector code of them. Products are
+//! added with a single rounding, which processors with vectors have an instruction for.
+
+/// A polynomial, its highest coefficient first.
+#[inline(always)]
+fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+    let mut sum = coefficients[0];
+    for c in &coefficients[1..] {
+        sum = sum.mul_add(x, *c);
+    }
+    sum
+}
 
 /// e^x. Below -87.3 and above 88.3, where the result leaves the range of ordinary numbers, it is that of the bound;
 /// NaN stays NaN.
@@ -11,18 +22,52 @@ pub fn exp(x: f32) -> f32 {
     let x = if x > 88.3 { 88.3 } else { x };
     // x = n · ln 2 + r, with n rounded by adding a number that has no room for fractions; n is in the last bits.
     const ROUND: f32 = 12_582_912.0;
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let r = x - n * 0.693_359_4;
-    let r = r - n * -2.121_944_4e-4;
-    let p = 1.987_569_1e-4;
-    let p = p * r + 1.398_199_9e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_6e-1;
-    let p = p * r + 0.5;
-    let p = p * (r * r) + r + 1.0;
+    let r = n.mul_add(-0.693_359_4, x);
+    let r = n.mul_add(2.121_944_4e-4, r);
+    let p =
+        polynomial(r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5]);
+    let p = p.mul_add(r * r, r) + 1.0;
     p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
+}
+
+/// The natural logarithm of an ordinary positive number. NaN stays NaN, infinity becomes it; of other numbers it has no
+/// meaning.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    // x = m · 2^n, with m between √½ and √2.
+    let bits = x.to_bits().wrapping_sub(0x3f35_04f3);
+    let n = (bits as i32 >> 23) as f32;
+    let f = f32::from_bits((bits & 0x007f_ffff).wrapping_add(0x3f35_04f3)) - 1.0;
+    let p = polynomial(
+        f,
+        [
+            7.037_683_6e-2,
+            -1.151_461e-1,
+            1.167_699_9e-1,
+            -1.242_014_1e-1,
+            1.424_932_3e-1,
+            -1.666_805_8e-1,
+            2.000_071_5e-1,
+            -2.499_999_4e-1,
+            3.333_333e-1,
+        ],
+    );
+    let square = f * f;
+    let small = (p * f).mul_add(square, n.mul_add(-2.121_944_4e-4, -0.5 * square));
+    // Zero, or NaN.
+    let none = x * 0.0;
+    n.mul_add(0.693_359_4, f + small) + none
+}
+
+/// ln(1 + e^-|x|).
+#[inline(always)]
+pub fn ln_1p_exp(x: f32) -> f32 {
+    let e = exp(-x.abs());
+    let u = 1.0 + e;
+    // What 1 + e has lost of a small e comes back.
+    ln(u) + (e - (u - 1.0))
 }
 
 /// 1 / (1 + e^-x).
@@ -37,12 +82,8 @@ pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
     // Near zero a polynomial, where the quotient would lose digits.
     let s = x * x;
-    let p = -5.704_988_7e-3;
-    let p = p * s + 2.063_909e-2;
-    let p = p * s - 5.373_971_6e-2;
-    let p = p * s + 1.333_144_2e-1;
-    let p = p * s - 3.333_328e-1;
-    let small = p * s * x + x;
+    let p = polynomial(s, [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
+    let small = (p * s).mul_add(x, x);
     let e = exp(2.0 * magnitude);
     let large = (1.0 - 2.0 / (e + 1.0)).copysign(x);
     if magnitude < 0.625 { small } else { large }
@@ -55,17 +96,22 @@ pub fn phi(x: f32) -> f32 {
     // t = 1 / (1 + z / 2) (Numerical Recipes, erfcc), whose relative error is below 1.2e-7.
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
     let t = 1.0 / (1.0 + 0.5 * z);
-    let p = 0.170_872_77;
-    let p = p * t - 0.822_152_23;
-    let p = p * t + 1.488_515_9;
-    let p = p * t - 1.135_204;
-    let p = p * t + 0.278_868_07;
-    let p = p * t - 0.186_288_06;
-    let p = p * t + 0.096_784_18;
-    let p = p * t + 0.374_091_96;
-    let p = p * t + 1.000_023_7;
-    let p = p * t - 1.265_512_2;
-    let half = 0.5 * t * exp(p - z * z);
+    let p = polynomial(
+        t,
+        [
+            0.170_872_77,
+            -0.822_152_23,
+            1.488_515_9,
+            -1.135_204,
+            0.278_868_07,
+            -0.186_288_06,
+            0.096_784_18,
+            0.374_091_96,
+            1.000_023_7,
+            -1.265_512_2,
+        ],
+    );
+    let half = 0.5 * t * exp(z.mul_add(-z, p));
     if x < 0.0 { half } else { 1.0 - half }
 }
 

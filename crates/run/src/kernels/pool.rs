@@ -242,6 +242,15 @@ impl<'a, T> Disjoint<'a, T> {
         Disjoint { start: slice.as_mut_ptr(), len: slice.len(), lives: PhantomData }
     }
 
+    /// Asks for the memory of a range, or of what there is of it, that will be written soon.
+    #[inline]
+    pub fn expect(&self, range: Range<usize>) {
+        super::simd::expect(
+            self.start.wrapping_add(range.start),
+            range.end.min(self.len).saturating_sub(range.start),
+        );
+    }
+
     /// A range of it.
     ///
     /// # Safety

@@ -24,7 +24,7 @@ wide! {
 
 /// AdamW's numbers for one iteration.
 #[derive(Clone, Copy)]
-struct Adam {
+pub(super) struct Adam {
     rate: f32,
     keep: [f32; 2],
     epsilon: f32,
@@ -45,25 +45,35 @@ wide! {
     }
 }
 
-/// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
-pub(super) fn apply(
-    optimizer: Optimizer,
-    moment: Moment,
-    w: &mut [f32],
-    g: &[f32],
-    first: &mut [f32],
-    second: &mut [f32],
-) {
-    match optimizer {
-        Optimizer::Sgd { rate, momentum: 0.0, decay } => plain(w, g, rate * moment.rate, decay),
-        Optimizer::Sgd { rate, momentum: keep, decay } => {
-            momentum(w, g, first, rate * moment.rate, keep, decay);
+/// How weights change in one iteration.
+#[derive(Clone, Copy)]
+pub(super) enum Rule {
+    Plain { rate: f32, decay: f32 },
+    Momentum { rate: f32, keep: f32, decay: f32 },
+    Adam(Adam),
+}
+
+impl Rule {
+    pub fn new(optimizer: Optimizer, moment: Moment) -> Rule {
+        match optimizer {
+            Optimizer::Sgd { rate, momentum: 0.0, decay } => Rule::Plain { rate: rate * moment.rate, decay },
+            Optimizer::Sgd { rate, momentum: keep, decay } => {
+                Rule::Momentum { rate: rate * moment.rate, keep, decay }
+            }
+            Optimizer::AdamW { rate, betas, epsilon, decay } => {
+                let steps = i32::try_from(moment.iteration + 1).unwrap_or(i32::MAX);
+                let corrections = betas.map(|b| (1.0 / (1.0 - f64::from(b).powi(steps))) as f32);
+                Rule::Adam(Adam { rate: rate * moment.rate, keep: betas, epsilon, decay, corrections })
+            }
         }
-        Optimizer::AdamW { rate, betas, epsilon, decay } => {
-            let steps = i32::try_from(moment.iteration + 1).unwrap_or(i32::MAX);
-            let corrections = betas.map(|b| (1.0 / (1.0 - f64::from(b).powi(steps))) as f32);
-            let numbers = Adam { rate: rate * moment.rate, keep: betas, epsilon, decay, corrections };
-            adam(w, g, first, second, numbers);
+    }
+
+    /// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
+    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {
+        match self {
+            Rule::Plain { rate, decay } => plain(w, g, rate, decay),
+            Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay),
+            Rule::Adam(numbers) => adam(w, g, first, second, numbers),
         }
     }
 }
@@ -75,10 +85,10 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), 
     let first = if states > 0 { args.write(1)? } else { &mut [] };
     let second = if states > 1 { args.write(2)? } else { &mut [] };
     let master = args.write_optional(1 + states)?;
-    let (moment, rows) = (args.moment, [states > 0, states > 1].map(usize::from));
+    let (rule, rows) = (Rule::new(optimizer, args.moment), [states > 0, states > 1].map(usize::from));
     let mut run = |pool: &mut super::pool::Pool, w: &mut [f32]| {
         pool.rows3(4, (w, 1), (first, rows[0]), (second, rows[1]), |start, w, first, second| {
-            apply(optimizer, moment, w, &g[start..start + w.len()], first, second);
+            rule.apply(w, &g[start..start + w.len()], first, second);
         });
     };
     match master {

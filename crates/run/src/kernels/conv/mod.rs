@@ -3,10 +3,11 @@
 //! All are matrix products whose panels are packed straight from the image (`window.rs`), so no unfolded copy of it
 //! exists. A strided convolution's gradient by its input (which is also a transposed convolution) is cut into phases:
 //! the pixels whose row and column have the same remainder by the stride see the same taps, so each phase is a plain
-//! convolution of stride 1 that writes every so-manieth pixel. Depthwise convolutions, whose products would have one
-//! row, have loops of their own (`depthwise.rs`).
+//! convolution of stride 1 that writes every so-manieth pixel. Where products would be small (first layers, groups,
+//! depthwise convolutions) there is another way, without packing (`direct.rs`, `slope.rs`).
 
-pub(super) mod depthwise;
+mod direct;
+mod slope;
 mod window;
 
 use tiercel_workload::graph::{Conv, Op};
@@ -15,6 +16,8 @@ use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
 use super::pool::{Disjoint, Pool};
 use super::simd::wide;
+use direct::Direct;
+use slope::Slope;
 use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows};
 
 /// An image tensor: batch, channels, height, width.
@@ -95,11 +98,6 @@ impl Geometry {
         self.window[0] * self.window[1]
     }
 
-    /// Whether every channel has its own filter and nothing else.
-    fn depthwise(&self) -> bool {
-        self.groups == self.wide.channels && self.groups == self.narrow.channels && self.groups > 1
-    }
-
     /// The channels of one group on the wide and on the narrow side.
     fn group(&self) -> (usize, usize) {
         (self.wide.channels / self.groups, self.narrow.channels / self.groups)
@@ -125,8 +123,11 @@ fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent 
 /// Scratch numbers that a call needs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let (task, geometry) = geometry(call);
-    if geometry.depthwise() {
-        return depthwise::scratch(&geometry) * threads;
+    if let Some(direct) = Direct::new(&geometry, task) {
+        return direct.scratch() * threads;
+    }
+    if let Some(slope) = Slope::new(&geometry).filter(|_| task == Task::Weight) {
+        return slope.scratch() * threads;
     }
     if task != Task::Wide {
         return geometry.extent(task).scratch() * threads;
@@ -166,15 +167,20 @@ fn across(
     to: &mut [f32],
     scratch: &mut [f32],
 ) {
-    if g.depthwise() {
-        match task {
-            Task::Narrow => depthwise::narrow(pool, g, w, bias, from, to, scratch),
-            _ => depthwise::wide(pool, g, w, bias, from, to, scratch),
-        }
-        return;
+    if let Some(direct) = Direct::new(g, task) {
+        return direct.run(pool, w, bias, from, to, scratch);
     }
     let (wide, narrow) = g.group();
     let taps = g.taps();
+    if task == Task::Wide && phases(g).any(|phase| Taps::phase(g, phase).len() == 0) {
+        // Pixels that no tap meets.
+        let plane = g.wide.plane();
+        pool.rows(to, plane, |start, to| {
+            for (at, to) in to.chunks_exact_mut(plane).enumerate() {
+                to.fill(bias.map_or(0.0, |bias| bias[(start + at) % g.wide.channels]));
+            }
+        });
+    }
     let to = Disjoint::new(to);
     for group in 0..g.groups {
         let w = &w[group * narrow * wide * taps..][..narrow * wide * taps];
@@ -202,8 +208,7 @@ fn across(
             multiply(pool, extent, &filter, &window, &planes, scratch);
             continue;
         }
-        for phase in 0..g.stride[0] * g.stride[1] {
-            let phase = [phase / g.stride[1], phase % g.stride[1]];
+        for phase in phases(g) {
             let grid = [0, 1].map(|axis| {
                 let length = [g.wide.height, g.wide.width][axis];
                 length.saturating_sub(phase[axis]).div_ceil(g.stride[axis])
@@ -223,7 +228,6 @@ fn across(
                 continue;
             }
             if taps.len() == 0 {
-                planes.clear(wide);
                 continue;
             }
             let window = Window {
@@ -241,14 +245,20 @@ fn across(
     }
 }
 
+/// The remainders of the wide side's pixels by the stride.
+fn phases(g: &Geometry) -> impl Iterator<Item = [usize; 2]> {
+    let [down, across] = g.stride;
+    (0..down).flat_map(move |a| (0..across).map(move |b| [a, b]))
+}
+
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, dy) = (args.read(0)?, args.read(1)?);
     let (dw, db, scratch) = (args.write(0)?, args.write_optional(1)?, args.scratch());
     let (_, g) = geometry(args.call);
     let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
     let (wide_side, narrow_side) = if transposed { (dy, x) } else { (x, dy) };
-    if g.depthwise() {
-        depthwise::weight(args.pool, &g, wide_side, narrow_side, dw, scratch);
+    if let Some(slope) = Slope::new(&g) {
+        slope.run(args.pool, wide_side, narrow_side, dw, scratch);
     } else {
         let (wide, narrow) = g.group();
         let taps = Taps::all(&g);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::{Geometry, Image, tap};
 use crate::kernels::gemm::{Pack, Take};
 use crate::kernels::pool::Disjoint;
-use crate::kernels::simd::{Runs, Tile, transpose, wide};
+use crate::kernels::simd::{Layout, Runs, Tile, lay, transpose, wide};
 
 /// One tap of a window.
 #[derive(Clone, Copy)]
@@ -192,6 +192,9 @@ impl Pack for Windows<'_> {
     }
 }
 
+/// Taps and lines of a filter that are turned at once.
+const SQUARE: usize = 32;
+
 /// A filter as the gradient by the input sees it: a line is a channel of the wide side, and depth is (channel of the
 /// narrow side, tap).
 pub struct Filter<'a> {
@@ -205,14 +208,32 @@ pub struct Filter<'a> {
 
 impl Pack for Filter<'_> {
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
-        let taps = self.taps.len();
-        for t in 0..taps {
-            let weight = self.taps.get(t).weight;
-            for (c, channel) in (depth.start / taps..depth.end / taps).enumerate() {
-                let from = &self.numbers[channel * self.channel + lines.start * self.line + weight..];
-                let out = &mut out[(c * taps + t) * stride..][..lines.len()];
-                for (out, number) in out.iter_mut().zip(from.iter().step_by(self.line)) {
-                    *out = *number;
+        let (taps, all) = (self.taps.len(), self.line);
+        let channels = depth.start / taps..depth.end / taps;
+        let from = &self.numbers[channels.start * self.channel + lines.start * self.line..];
+        if all == 1 {
+            let layout = Layout {
+                counts: [1, channels.len(), lines.len()],
+                from: [0, self.channel, 1],
+                to: [0, stride],
+            };
+            return lay(layout, from, 0.0, out);
+        }
+        let mut square = [0f32; SQUARE * SQUARE];
+        for c in 0..channels.len() {
+            let (from, out) = (&from[c * self.channel..], &mut out[c * taps * stride..]);
+            if taps == all {
+                transpose(from, all, lines.len(), all, stride, out);
+            } else if all <= SQUARE && lines.len() <= SQUARE {
+                transpose(from, all, lines.len(), all, SQUARE, &mut square);
+                for (t, out) in out.chunks_mut(stride).take(taps).enumerate() {
+                    let weight = self.taps.get(t).weight;
+                    out[..lines.len()].copy_from_slice(&square[weight * SQUARE..][..lines.len()]);
+                }
+            } else {
+                for (t, out) in out.chunks_mut(stride).take(taps).enumerate() {
+                    let from = from[self.taps.get(t).weight..].iter().step_by(all);
+                    out[..lines.len()].iter_mut().zip(from).for_each(|(out, number)| *out = *number);
                 }
             }
         }
@@ -257,20 +278,6 @@ impl Planes<'_> {
     fn start(&self, row: usize) -> f32 {
         self.bias.map_or(0.0, |bias| bias[self.first + row])
     }
-
-    /// Gives the grid of `rows` channels what it has without any product.
-    pub fn clear(&self, rows: usize) {
-        let columns = self.grid[0] * self.grid[1];
-        let zeros = [0f32; Tile::MOST];
-        for n in 0..self.image.batch {
-            for row in 0..rows {
-                for column in (0..columns).step_by(32) {
-                    let some = n * columns + column..n * columns + (column + 32).min(columns);
-                    self.take(row..row + 1, some, &zeros, 32, true);
-                }
-            }
-        }
-    }
 }
 
 impl Take for Planes<'_> {
@@ -282,6 +289,17 @@ impl Take for Planes<'_> {
             } else {
                 scatter(self, rows.clone(), origin, pixel, &piece[lane..], stride, count, first);
             }
+        }
+    }
+
+    fn expect(&self, rows: Range<usize>, columns: Range<usize>) {
+        let (image, pixel) =
+            (columns.start / (self.grid[0] * self.grid[1]), columns.start % (self.grid[0] * self.grid[1]));
+        let (i, j) = (pixel / self.grid[1], pixel % self.grid[1]);
+        let at = (self.phase[0] + i * self.stride[0]) * self.image.width + self.phase[1] + j * self.stride[1];
+        for row in rows {
+            let plane = (image * self.image.channels + self.first + row) * self.image.plane();
+            self.numbers.expect(plane + at..plane + at + columns.len());
         }
     }
 }
@@ -316,18 +334,25 @@ fn scatter(
     count: usize,
     first: bool,
 ) {
-    for (r, row) in rows.enumerate() {
-        let piece = &piece[r * stride..][..count];
-        let begin = first.then(|| to.start(row));
-        let origin = origin + row * to.image.plane();
-        let (mut i, mut j) = (pixel / to.grid[1], pixel % to.grid[1]);
-        for p in piece {
-            let y = to.phase[0] + i * to.stride[0];
-            let at = origin + y * to.image.width + to.phase[1] + j * to.stride[1];
-            // SAFETY: no other thread has these rows and columns, which are these pixels.
-            let out = &mut unsafe { to.numbers.range(at..at + 1) }[0];
-            *out = begin.unwrap_or(*out) + p;
-            (i, j) = if j + 1 == to.grid[1] { (i + 1, 0) } else { (i, j + 1) };
+    let (across, step) = (to.grid[1], to.stride[1]);
+    let (mut done, mut at) = (0, pixel);
+    while done < count {
+        // The rest of a row of the grid.
+        let (i, j) = (at / across, at % across);
+        let some = (across - j).min(count - done);
+        let start = origin + (to.phase[0] + i * to.stride[0]) * to.image.width + to.phase[1] + j * step;
+        for (r, row) in rows.clone().enumerate() {
+            let start = start + row * to.image.plane();
+            // SAFETY: no other thread has these pixels, nor those between them while this phase is computed.
+            let out = unsafe { to.numbers.range(start..start + (some - 1) * step + 1) };
+            let pairs = out.iter_mut().step_by(step).zip(&piece[r * stride + done..][..some]);
+            if first {
+                let begin = to.start(row);
+                pairs.for_each(|(out, p)| *out = begin + p);
+            } else {
+                pairs.for_each(|(out, p)| *out += p);
+            }
         }
+        (done, at) = (done + some, at + some);
     }
 }

@@ -1,0 +1,294 @@
+//! What every family of kernels reaches of its floor: of the memory's bandwidth or of the processor's multiply-adds,
+//! both measured here, and of PyTorch where it can be imported.
+//!
+//! `cargo bench -p tiercel-run --bench kernels -- [FILTER] [--threads N] [--torch]`. Rounds of all alternatives
+//! alternate, and the best round of each counts. With one thread it is that thread's own time that counts, so that the
+//! figures mean something on a busy machine. PyTorch runs in a subprocess (`scripts/torch_bench.py`) that times
+//! one round for each line that it is sent.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use tiercel_run::kernels::{Library, prepare, simd};
+use tiercel_run::{Kernels, View, Work};
+use tiercel_workload::graph::{Builder, DType, Init, Op, Optimizer, ValueId, cost};
+use tiercel_workload::{Program, schedule};
+
+mod cases;
+
+use cases::{Case, Value, cases};
+
+/// One node of a program with memory for its operands.
+struct Bench {
+    library: Library,
+    program: Program,
+    step: usize,
+    memory: Vec<Vec<u64>>,
+}
+
+impl Bench {
+    /// The kernel of this type in a program that differentiates one operation.
+    fn new(case: &Case, threads: usize) -> Bench {
+        let Case { op, operands, kernel: wanted, .. } = case;
+        let mut b = Builder::new("bench", DType::F32);
+        b.layer("op");
+        let ids: Vec<ValueId> = operands
+            .iter()
+            .enumerate()
+            .map(|(i, operand)| match operand {
+                Value::Number(shape) => b.weight(&format!("x{i}"), *shape, Init::Normal(1.0)),
+                Value::Id(shape, below) => b.ids(&format!("x{i}"), *shape, *below),
+                Value::State(shape) => b.state(&format!("x{i}"), *shape, Init::Constant(1.0)),
+            })
+            .collect();
+        let results = b.apply_all(op.clone(), &ids);
+        let mut loss = results[0];
+        if !matches!(op, Op::CrossEntropy) {
+            let shape = b.shape(loss);
+            let targets = b.outside("targets", shape, DType::F32, Init::Constant(0.5));
+            loss = b.apply(Op::BinaryCrossEntropy, &[loss, targets]);
+        }
+        b.train(&[loss], if wanted.starts_with("adamw") { Optimizer::ADAMW } else { Optimizer::MOMENTUM });
+        let graph = b.finish().unwrap_or_else(|e| panic!("{e}"));
+        let program = prepare(
+            Program::new(graph, schedule::Options { in_place: false, ..Default::default() }),
+            threads,
+        );
+        // The largest of that type: of all updates, the one of the operand that is meant.
+        let kernels = program.trace.kernels.iter().enumerate().filter(|(_, k)| k.op == *wanted);
+        let step = kernels.max_by_key(|(_, k)| k.writes.iter().map(|u| u.bytes.0).sum::<u64>());
+        let step = step.unwrap_or_else(|| panic!("no kernel {wanted}")).0;
+        let mut library = Library::new(&program, threads).expect("a prepared program");
+        let kernel = &program.trace.kernels[step];
+        let mut memory = Vec::new();
+        for u in kernel.reads.iter().chain(&kernel.writes) {
+            let tensor = program.trace.tensor(u.tensor);
+            let mut numbers = vec![0u64; tensor.bytes.0.div_ceil(8) as usize + 8];
+            let bytes = &mut bytemuck::cast_slice_mut(&mut numbers)[..tensor.bytes.0 as usize];
+            if tensor.role != tiercel_workload::trace::Role::Workspace {
+                let value = program.graph.values.iter().find(|v| v.name == tensor.name);
+                if value.is_some_and(|v| v.init == Init::Computed) {
+                    let numbers: &mut [f32] = bytemuck::cast_slice_mut(bytes);
+                    numbers
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(i, n)| *n = ((i * 7919) % 1013) as f32 / 1013.0 - 0.4);
+                } else {
+                    library.load(tensor, bytes).expect("it has contents");
+                }
+            }
+            memory.push(numbers);
+        }
+        Bench { library, program, step, memory }
+    }
+
+    fn run(&mut self) {
+        let kernel = &self.program.trace.kernels[self.step];
+        let mut slots: Vec<usize> = Vec::new();
+        let mut distinct: Vec<(u32, usize, bool)> = Vec::new();
+        for (i, u) in kernel.reads.iter().chain(&kernel.writes).enumerate() {
+            let writes = i >= kernel.reads.len();
+            match distinct.iter_mut().position(|(t, ..)| *t == u.tensor.0) {
+                Some(at) => {
+                    distinct[at].2 |= writes;
+                    slots.push(at);
+                }
+                None => {
+                    distinct.push((u.tensor.0, i, writes));
+                    slots.push(distinct.len() - 1);
+                }
+            }
+        }
+        let mut memory: Vec<Option<&mut Vec<u64>>> = self.memory.iter_mut().map(Some).collect();
+        let mut views: Vec<View<'_>> = distinct
+            .iter()
+            .map(|(tensor, at, writes)| {
+                let len = self.program.trace.tensors[*tensor as usize].bytes.0 as usize;
+                let numbers = memory[*at].take().expect("each once");
+                let all: &mut [u8] = bytemuck::cast_slice_mut(numbers);
+                let skip = all.as_ptr().align_offset(64);
+                let bytes = &mut all[skip..skip + len];
+                if *writes { View::Write(bytes) } else { View::Read(bytes) }
+            })
+            .collect();
+        let work = Work {
+            step: tiercel_core::Step(self.step as u32),
+            kernel,
+            operands: &[],
+            places: &[],
+            slots: &slots,
+            traffic: &[],
+            cached: false,
+        };
+        self.library.run(&work, &mut views).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    fn flops(&self) -> f64 {
+        let node = &self.program.graph.nodes[self.step];
+        2.0 * cost::macs(&self.program.graph, node) as f64
+    }
+
+    /// Every operand once, and of a table the rows that are asked for.
+    fn bytes(&self) -> f64 {
+        let graph = &self.program.graph;
+        let node = &graph.nodes[self.step];
+        let once = |(id, bytes): (ValueId, tiercel_core::Bytes)| {
+            let value = graph.value(id);
+            bytes.min(value.shape.bytes(value.dtype)).0 as f64
+        };
+        cost::reads(graph, node).map(once).sum::<f64>() + cost::writes(graph, node).map(once).sum::<f64>()
+    }
+}
+
+/// PyTorch in a subprocess: it is sent a case a line, and answers with the seconds of one round.
+struct Torch {
+    process: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Torch {
+    fn start(threads: usize) -> Option<Torch> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/torch_bench.py");
+        for python in ["python3", "/usr/bin/python3"] {
+            let mut process = Command::new(python)
+                .args([script, &threads.to_string()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .ok()?;
+            let (to, from) = (process.stdin.take()?, BufReader::new(process.stdout.take()?));
+            let mut torch = Torch { process, to, from };
+            let mut line = String::new();
+            if torch.from.read_line(&mut line).is_ok() && line.starts_with("ready") {
+                eprintln!("PyTorch {}", line.trim_start_matches("ready").trim());
+                return Some(torch);
+            }
+            let _ = torch.process.wait();
+        }
+        eprintln!("PyTorch cannot be imported; no ratios against it");
+        None
+    }
+
+    fn round(&mut self, case: &str) -> Option<f64> {
+        writeln!(self.to, "{case}").ok()?;
+        let mut line = String::new();
+        self.from.read_line(&mut line).ok()?;
+        line.trim().parse().ok()
+    }
+}
+
+/// A clock: of this thread's own time where one thread works, so that others on the machine do not count, and of the
+/// wall otherwise.
+#[derive(Clone, Copy)]
+struct Clock {
+    own: bool,
+    began: Instant,
+}
+
+impl Clock {
+    fn seconds(self) -> f64 {
+        if !self.own {
+            return self.began.elapsed().as_secs_f64();
+        }
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the system writes the time to where it may.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    }
+}
+
+/// Runs something on all threads at once, some rounds, and returns the seconds of the best. One thread reads its own
+/// clock.
+fn best(threads: usize, rounds: usize, work: impl Fn(usize) + Sync) -> f64 {
+    let clock = Clock { own: threads == 1, began: Instant::now() };
+    let round = |_| {
+        let start = clock.seconds();
+        std::thread::scope(|s| {
+            (1..threads).for_each(|index| {
+                drop(s.spawn({
+                    let work = &work;
+                    move || work(index)
+                }))
+            });
+            work(0);
+        });
+        clock.seconds() - start
+    };
+    (0..rounds).map(round).fold(f64::INFINITY, f64::min)
+}
+
+/// The best multiply-adds of all threads, in operations a second.
+fn peak(threads: usize) -> f64 {
+    const TIMES: usize = 4000;
+    let tile = simd::Tile::here();
+    let a = vec![0.5f32; 256 * tile.rows];
+    let b = vec![0.5f32; 256 * tile.columns()];
+    let seconds = best(threads, 40, |_| {
+        let mut out = [0f32; simd::Tile::MOST];
+        for _ in 0..TIMES {
+            simd::product(256, tile.rows, 2, black_box(&a), black_box(&b), &mut out);
+        }
+        black_box(out);
+    });
+    (threads * TIMES * 2 * 256 * tile.rows * tile.columns()) as f64 / seconds
+}
+
+/// The best bandwidth of all threads: bytes read and written by y = 2 x over much memory.
+fn bandwidth(threads: usize) -> f64 {
+    let len = (16 << 20) / threads;
+    let memory: Vec<_> = (0..threads).map(|_| Mutex::new((vec![1f32; len], vec![0f32; len]))).collect();
+    let seconds = best(threads, 12, |index| {
+        let (x, y) = &mut *memory[index].lock().expect("one thread each");
+        y.iter_mut().zip(&*x).for_each(|(y, x)| *y = 2.0 * x);
+        black_box(y);
+    });
+    (8 * threads * len) as f64 / seconds
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let after = |name: &str| arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1));
+    let threads: usize = after("--threads").and_then(|t| t.parse().ok()).unwrap_or(2);
+    let filter = arguments.first().filter(|a| !a.starts_with("--")).cloned().unwrap_or_default();
+    let mut torch = arguments.iter().any(|a| a == "--torch").then(|| Torch::start(threads)).flatten();
+    let (peak, bandwidth) = (peak(threads), bandwidth(threads));
+    println!(
+        "{threads} threads, {:?}: {:.0} GFLOP/s, {:.1} GB/s",
+        simd::level(),
+        peak / 1e9,
+        bandwidth / 1e9
+    );
+    println!("{:42} {:>9} {:>9} {:>8} {:>9}", "kernel", "µs", "of floor", "by", "PyTorch ×");
+    for case in cases().into_iter().filter(|c| c.name.contains(&filter)) {
+        let mut bench = Bench::new(&case, threads);
+        let (mut best, mut theirs) = (f64::INFINITY, f64::INFINITY);
+        bench.run();
+        let clock = Clock { own: threads == 1, began: Instant::now() };
+        for _ in 0..8 {
+            let start = clock.seconds();
+            let mut runs = 0;
+            while runs < 2 || clock.seconds() - start < 0.02 {
+                let start = clock.seconds();
+                bench.run();
+                best = best.min(clock.seconds() - start);
+                runs += 1;
+            }
+            if let (Some(torch), false) = (&mut torch, case.torch.is_empty()) {
+                theirs = torch.round(&case.torch).map_or(theirs, |t| theirs.min(t));
+            }
+        }
+        let (compute, memory) = (bench.flops() / peak, bench.bytes() / bandwidth);
+        let (floor, by) = if compute > memory { (compute, "compute") } else { (memory, "memory") };
+        let ratio = if theirs.is_finite() { format!("{:.2}", theirs / best) } else { "-".into() };
+        println!("{:42} {:9.1} {:8.0}% {by:>8} {ratio:>9}", case.name, best * 1e6, 100.0 * floor / best);
+    }
+    if let Some(mut torch) = torch {
+        let _ = writeln!(torch.to, "end");
+        let _ = torch.process.wait();
+    }
+}

@@ -1,0 +1,166 @@
+//! The weights' gradient without packing: both sides are copied once into planes of the same form (`direct.rs`), and
+//! the gradient of a tap is the product of two stretches of numbers at a distance (`simd::correlate`), summed over all
+//! blocks of pixels in order.
+
+use super::direct::{Ahead, Frame};
+use super::window::Taps;
+use super::{Geometry, Task};
+use crate::kernels::pool::{Disjoint, Pool, part};
+use crate::kernels::room;
+use crate::kernels::simd::{Correlation, Layout, Shifts, Tile, correlate, lay};
+
+/// Channels of the narrow side that meet one copy of the wide side, at most.
+const CHANNELS: usize = 8;
+
+/// Weights of a channel, at most, where panels would do as well: their sums stay in a second-level cache.
+const DEPTH: usize = 832;
+
+/// How many times the pixels that are wanted may be computed, where panels would do as well.
+const WASTE: f64 = 1.2;
+
+/// Channels whose sums are in registers at a time, at most.
+const TILE: usize = 4;
+
+/// A gradient that is computed this way.
+pub(super) struct Slope<'g> {
+    g: &'g Geometry,
+    frame: Frame,
+    /// Channels of a group on the narrow side, and how many are computed together.
+    narrow: usize,
+    together: usize,
+    /// Channels of a group on the wide side times taps.
+    depth: usize,
+    /// Numbers of a run in whole vectors.
+    run: usize,
+}
+
+impl<'g> Slope<'g> {
+    /// The gradient computed this way, where it can be and pays.
+    pub fn new(g: &'g Geometry) -> Option<Slope<'g>> {
+        let (wide, narrow) = g.group();
+        let depth = wide * g.taps();
+        let frame = Frame::new(g, Task::Narrow)?;
+        let small = narrow <= 16 || depth <= 160;
+        let worth =
+            if g.taps() == 1 { narrow <= 8 } else { small || (depth <= DEPTH && frame.waste() <= WASTE) };
+        if !worth {
+            return None;
+        }
+        let together = narrow.div_ceil(narrow.div_ceil(CHANNELS));
+        let run = frame.run().next_multiple_of(Tile::here().lanes);
+        Some(Slope { g, frame, narrow, together, depth, run })
+    }
+
+    /// Scratch numbers of one thread: planes of both sides, sums, distances.
+    pub fn scratch(&self) -> usize {
+        let sums = self.together * self.depth * Tile::here().lanes;
+        room(self.frame.len()) + room(self.together * self.run) + room(sums) + room(self.depth)
+    }
+
+    /// Computes the gradient.
+    pub fn run(&self, pool: &mut Pool, wide: &[f32], narrow: &[f32], dw: &mut [f32], scratch: &mut [f32]) {
+        let (threads, each) = (pool.threads(), self.scratch());
+        let blocks = self.narrow.div_ceil(self.together);
+        let (dw, scratch) = (Disjoint::new(dw), Disjoint::new(scratch));
+        pool.run(&|index| {
+            // SAFETY: every thread has scratch of its own.
+            let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
+            scratch.fill(0.0);
+            for unit in part(self.g.groups * blocks, threads, index) {
+                let (group, first) = (unit / blocks, unit % blocks * self.together);
+                let channels = self.together.min(self.narrow - first);
+                let at = (group * self.narrow + first) * self.depth;
+                // SAFETY: no other thread has these channels.
+                let dw = unsafe { dw.range(at..at + channels * self.depth) };
+                self.channels((group, first, channels), wide, narrow, dw, scratch);
+            }
+        });
+    }
+
+    /// The gradient of some channels of the narrow side.
+    fn channels(
+        &self,
+        (group, first, channels): (usize, usize, usize),
+        wide: &[f32],
+        narrow: &[f32],
+        dw: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
+        let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
+        let (sums, distances) = rest.split_at_mut(room(self.together * self.depth * Tile::here().lanes));
+        let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
+        let taps = Taps::all(self.g);
+        for (at, distance) in distances.iter_mut().enumerate() {
+            *distance = self.frame.distance(at / taps.len(), taps.get(at % taps.len()));
+        }
+        sums.fill(0.0);
+        let wide_channels = self.g.wide.channels / self.g.groups;
+        let mut tiles = 0;
+        self.tiles(channels, |_, _, _, _| tiles += 1);
+        for block in 0..self.frame.blocks() {
+            self.frame.fill(block, group * wide_channels, wide, planes);
+            self.lines(block, group * self.narrow + first, channels, narrow, lines);
+            let mut ahead = if block + 1 < self.frame.blocks() {
+                self.frame.ahead(block + 1, group * wide_channels, wide)
+            } else {
+                Ahead::nothing()
+            };
+            let each = ahead.len().div_ceil(tiles).next_multiple_of(16);
+            self.tiles(channels, |top, rows, shifts, place| {
+                ahead.fetch(each);
+                let lines = (&lines[top * self.run..], rows, self.run);
+                correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, &mut sums[place..]);
+            });
+        }
+        let lanes = Tile::here().lanes;
+        self.tiles(channels, |top, rows, shifts, place| {
+            for row in 0..rows {
+                for (at, shift) in shifts.clone().enumerate() {
+                    let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
+                    dw[(top + row) * self.depth + shift] = sums.iter().sum();
+                }
+            }
+        });
+    }
+
+    /// Calls `f` for every tile: its first channel, its channels, its taps, and where its sums are.
+    fn tiles(&self, channels: usize, mut f: impl FnMut(usize, usize, std::ops::Range<usize>, usize)) {
+        let mut place = 0;
+        for top in (0..channels).step_by(TILE) {
+            let rows = TILE.min(channels - top);
+            let most = Correlation::shifts(rows);
+            // Tiles of about the same size.
+            let each = self.depth.div_ceil(self.depth.div_ceil(most));
+            for first in (0..self.depth).step_by(each) {
+                let shifts = first..(first + each).min(self.depth);
+                let size = rows * shifts.len() * Tile::here().lanes;
+                f(top, rows, shifts, place);
+                place += size;
+            }
+        }
+    }
+
+    /// Lays a block of the narrow side's channels out as runs, with zeros between rows.
+    fn lines(&self, block: usize, first: usize, channels: usize, narrow: &[f32], lines: &mut [f32]) {
+        let (image, images, row) = self.frame.block(block);
+        let (pitch, side) = (self.frame.pitch, self.g.narrow);
+        let rows = self.frame.band.min(side.height - row);
+        let (height, whole) = (self.frame.height() * pitch, self.frame.band * pitch);
+        for (c, line) in lines.chunks_exact_mut(self.run).take(channels).enumerate() {
+            for m in 0..self.frame.stack {
+                let from = ((image + m) * side.channels + first + c) * side.plane() + row * side.width;
+                let line = &mut line[m * height..];
+                if m < images {
+                    let counts = [1, rows, side.width];
+                    let layout = Layout { counts, from: [0, side.width, 1], to: [0, pitch] };
+                    lay(layout, &narrow[from..], 0.0, line);
+                }
+                // What an earlier block has left where this one has nothing.
+                let left = if m < images { rows * pitch } else { 0 };
+                let end = whole.min(line.len());
+                line[left.min(end)..end].fill(0.0);
+            }
+        }
+    }
+}

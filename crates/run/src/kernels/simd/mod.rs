@@ -1,0 +1,110 @@
+//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `pack.rs`), and the
+//! macro that compiles plain loops once for each.
+//!
+//! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
+
+mod pack;
+mod product;
+
+use std::sync::OnceLock;
+
+pub use pack::{Layout, Runs, expect, fetch, join_pairs, lay, lay_pairs, part_pairs, transpose};
+pub use product::{Correlation, Shifts, correlate, product, shifted};
+
+/// The vectors that this processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Whatever the compiler assumes.
+    Portable,
+    /// 256 bits with fused multiply-add.
+    Avx2,
+    /// 512 bits.
+    Avx512,
+}
+
+/// The vectors that this processor has.
+#[inline]
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(detect)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect() -> Level {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let wide = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq");
+    match (avx2, wide) {
+        (true, true) => Level::Avx512,
+        (true, false) => Level::Avx2,
+        _ => Level::Portable,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> Level {
+    Level::Portable
+}
+
+/// Compiles a function for each kind of vectors, and calls the best that the processor has. The compiler turns plain
+/// loops into vector code; results are the same on every processor, because it neither reorders arithmetic nor fuses
+/// what does not ask for it.
+macro_rules! wide {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident $([$g:ident: $($bound:tt)+])? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$doc])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name $(<$g: $($bound)+>)? ($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn plain $(<$g: $($bound)+>)? ($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512 $(<$g: $($bound)+>)? ($($arg: $ty),*) $(-> $ret)? { plain($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx2 $(<$g: $($bound)+>)? ($($arg: $ty),*) $(-> $ret)? { plain($($arg),*) }
+            match $crate::kernels::simd::level() {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the processor has these vectors.
+                $crate::kernels::simd::Level::Avx512 => unsafe { avx512($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the processor has these vectors.
+                $crate::kernels::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
+                _ => plain($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use wide;
+
+/// The size of the piece of a product that the inner loop computes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// The most rows.
+    pub rows: usize,
+    /// Elements of a vector; a piece is one or two of them wide.
+    pub lanes: usize,
+}
+
+impl Tile {
+    /// The most elements that a piece has, on any processor.
+    pub const MOST: usize = 14 * 32;
+
+    /// The piece of this processor.
+    pub fn here() -> Tile {
+        match level() {
+            Level::Avx512 => Tile { rows: 14, lanes: 16 },
+            Level::Avx2 => Tile { rows: 6, lanes: 8 },
+            Level::Portable => Tile { rows: 4, lanes: 8 },
+        }
+    }
+
+    /// The most columns.
+    pub fn columns(self) -> usize {
+        2 * self.lanes
+    }
+}

@@ -1,0 +1,407 @@
+//! The inner loops of products: rows by vectors of sums that stay in registers.
+//!
+//! Three loops share a form. [`product`] multiplies packed panels. [`shifted`] takes its vectors from one stretch of
+//! numbers, at a distance for each depth: a convolution of padded images, without packing. [`correlate`] multiplies
+//! stretches of numbers with each other at several distances: the gradient of such a convolution by its weights.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use super::{Level, Tile, level};
+
+/// A vector of the processor.
+///
+/// # Safety
+/// Every function needs a processor that has it; addresses must have that many numbers.
+trait Vector: Copy {
+    /// The numbers of a vector.
+    const LANES: usize;
+    unsafe fn zero() -> Self;
+    unsafe fn load(at: *const f32) -> Self;
+    unsafe fn store(self, at: *mut f32);
+    unsafe fn splat(number: f32) -> Self;
+    /// This and a product.
+    unsafe fn plus(self, a: Self, b: Self) -> Self;
+}
+
+impl Vector for [f32; 8] {
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        [0.0; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<[f32; 8]>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<[f32; 8]>().write_unaligned(self) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(number: f32) -> Self {
+        [number; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn plus(self, a: Self, b: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] + a[lane] * b[lane])
+    }
+}
+
+/// The same functions of two kinds of vectors.
+#[cfg(target_arch = "x86_64")]
+macro_rules! vector {
+    ($vector:ty, $lanes:literal: $zero:ident $load:ident $store:ident $splat:ident $plus:ident) => {
+        impl Vector for $vector {
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            unsafe fn zero() -> Self {
+                // SAFETY: the caller's promise, here and below.
+                unsafe { $zero() }
+            }
+
+            #[inline(always)]
+            unsafe fn load(at: *const f32) -> Self {
+                // SAFETY: as above.
+                unsafe { $load(at) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, at: *mut f32) {
+                // SAFETY: as above.
+                unsafe { $store(at, self) }
+            }
+
+            #[inline(always)]
+            unsafe fn splat(number: f32) -> Self {
+                // SAFETY: as above.
+                unsafe { $splat(number) }
+            }
+
+            #[inline(always)]
+            unsafe fn plus(self, a: Self, b: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $plus(a, b, self) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+vector!(__m256, 8: _mm256_setzero_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_fmadd_ps);
+#[cfg(target_arch = "x86_64")]
+vector!(__m512, 16: _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_fmadd_ps);
+
+/// Compiles an inner loop for each kind of vectors: `portable`, `avx2` and `avx512`, in a module of its own.
+macro_rules! for_each_level {
+    ($name:ident: $inner:ident ($($arg:ident: $ty:ty),*)) => {
+        mod $name {
+            use super::*;
+
+            /// # Safety
+            /// As the inner loop says.
+            pub unsafe fn portable<const R: usize, const V: usize>($($arg: $ty),*) {
+                // SAFETY: the caller's promise.
+                unsafe { $inner::<[f32; 8], R, V>($($arg),*) }
+            }
+
+            /// # Safety
+            /// As the inner loop says, on a processor with AVX2 and FMA.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            pub unsafe fn avx2<const R: usize, const V: usize>($($arg: $ty),*) {
+                // SAFETY: the caller's promise.
+                unsafe { $inner::<__m256, R, V>($($arg),*) }
+            }
+
+            /// # Safety
+            /// As the inner loop says, on a processor with AVX-512.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f")]
+            pub unsafe fn avx512<const R: usize, const V: usize>($($arg: $ty),*) {
+                // SAFETY: the caller's promise.
+                unsafe { $inner::<__m512, R, V>($($arg),*) }
+            }
+        }
+    };
+}
+
+/// Calls an inner loop for a number of rows and vectors that are only known now: those that are listed, with the most
+/// vectors for each number of rows.
+macro_rules! pick {
+    ($call:path, $rows:expr, $vectors:expr, $args:tt: $($r:literal: $($v:literal)+;)+) => {
+        match ($rows, $vectors) {
+            // SAFETY: the processor has these vectors, and the lengths were checked.
+            $($(($r, $v) => unsafe { pick!(@ $call, $r, $v, $args) },)+)+
+            (rows, vectors) => unreachable!("a piece of {rows} rows by {vectors} vectors"),
+        }
+    };
+    (@ $call:path, $r:literal, $v:literal, ($($arg:expr),*)) => { { use $call as call; call::<$r, $v>($($arg),*) } };
+}
+
+/// `out` becomes a · b, where `a` is `depth` columns of `rows` numbers, `b` is `depth` rows of `vectors` vectors and
+/// `out` is `rows` rows as wide as those of `b`. Every element is summed in the order of depth.
+pub fn product(depth: usize, rows: usize, vectors: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
+    let tile = Tile::here();
+    assert!((1..=tile.rows).contains(&rows) && (1..=2).contains(&vectors), "a piece that fits the registers");
+    assert!(a.len() >= depth * rows && b.len() >= depth * vectors * tile.lanes, "packed operands");
+    assert!(out.len() >= rows * vectors * tile.lanes, "room for the piece");
+    let (a, b, out) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr());
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => pick!(packed::avx512, rows, vectors, (depth, a, b, out):
+            1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2; 5: 1 2; 6: 1 2; 7: 1 2;
+            8: 1 2; 9: 1 2; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => pick!(packed::avx2, rows, vectors, (depth, a, b, out):
+            1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2; 5: 1 2; 6: 1 2;),
+        _ => pick!(packed::portable, rows, vectors, (depth, a, b, out): 1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2;),
+    }
+}
+
+/// # Safety
+/// `a`, `b` and `out` are as long as [`product`] says.
+#[inline(always)]
+unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
+    depth: usize,
+    a: *const f32,
+    b: *const f32,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[X::zero(); V]; R];
+        for k in 0..depth {
+            let mut row = [X::zero(); V];
+            for (v, row) in row.iter_mut().enumerate() {
+                *row = X::load(b.add((k * V + v) * X::LANES));
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let a = X::splat(*a.add(k * R + r));
+                for v in 0..V {
+                    sums[v] = sums[v].plus(a, row[v]);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store(out.add((r * V + v) * X::LANES));
+            }
+        }
+    }
+}
+
+for_each_level!(packed: packed_loop(depth: usize, a: *const f32, b: *const f32, out: *mut f32));
+
+/// Distances from a place.
+#[derive(Clone, Copy)]
+pub struct Shifts<'a> {
+    distances: &'a [u32],
+    /// The largest of them.
+    most: usize,
+}
+
+impl<'a> Shifts<'a> {
+    /// These distances.
+    pub fn new(distances: &'a [u32]) -> Shifts<'a> {
+        Shifts { distances, most: distances.iter().copied().max().unwrap_or(0) as usize }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.distances.len()
+    }
+
+    /// Some of them.
+    pub fn range(&self, range: std::ops::Range<usize>) -> Shifts<'a> {
+        Shifts { distances: &self.distances[range], most: self.most }
+    }
+
+    /// The most vectors that [`shifted`] takes with this many rows.
+    pub fn vectors(rows: usize) -> usize {
+        match (level(), rows) {
+            (Level::Avx512, 1..=3) => 8,
+            (Level::Avx512, 4) => 6,
+            (Level::Avx512, 5) => 5,
+            (Level::Avx512, 6 | 7) => 4,
+            (Level::Avx512, 8 | 9) => 3,
+            (Level::Avx512, _) => 2,
+            (_, 1) => 6,
+            (_, 2) => 4,
+            (_, 3) => 3,
+            _ => 2,
+        }
+    }
+}
+
+/// Row r of `out` becomes Σ a\[d · rows + r\] · (the `vectors` vectors of `from` at the distance of depth d); its rows
+/// are `stride` apart. Every element is summed in the order of depth.
+pub fn shifted(
+    shifts: Shifts<'_>,
+    (rows, vectors): (usize, usize),
+    a: &[f32],
+    from: &[f32],
+    (out, stride): (&mut [f32], usize),
+) {
+    let (tile, depth) = (Tile::here(), shifts.count());
+    let wide = vectors * tile.lanes;
+    assert!((1..=tile.rows).contains(&rows), "a piece that fits the registers");
+    assert!((1..=Shifts::vectors(rows)).contains(&vectors), "a piece that fits the registers");
+    assert!(a.len() >= depth * rows && from.len() >= shifts.most + wide, "all that is multiplied");
+    assert!(out.len() >= (rows - 1) * stride + wide, "room for the piece");
+    let (distances, a, from, out) = (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), out.as_mut_ptr());
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => pick!(sliding::avx512, rows, vectors, (depth, distances, a, from, out, stride):
+            1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3 4 5;
+            6: 1 2 3 4; 7: 1 2 3 4; 8: 1 2 3; 9: 1 2 3; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => pick!(sliding::avx2, rows, vectors, (depth, distances, a, from, out, stride):
+            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2; 5: 1 2; 6: 1 2;),
+        _ => pick!(sliding::portable, rows, vectors, (depth, distances, a, from, out, stride):
+            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
+    }
+}
+
+/// # Safety
+/// `distances` are `depth`; `a`, `from` and `out` are as long as [`shifted`] says.
+#[inline(always)]
+unsafe fn sliding_loop<X: Vector, const R: usize, const V: usize>(
+    depth: usize,
+    distances: *const u32,
+    a: *const f32,
+    from: *const f32,
+    out: *mut f32,
+    stride: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[X::zero(); V]; R];
+        for k in 0..depth {
+            let from = from.add(*distances.add(k) as usize);
+            let mut row = [X::zero(); V];
+            for (v, row) in row.iter_mut().enumerate() {
+                *row = X::load(from.add(v * X::LANES));
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let a = X::splat(*a.add(k * R + r));
+                for v in 0..V {
+                    sums[v] = sums[v].plus(a, row[v]);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store(out.add(r * stride + v * X::LANES));
+            }
+        }
+    }
+}
+
+for_each_level!(sliding: sliding_loop(
+    depth: usize, distances: *const u32, a: *const f32, from: *const f32, out: *mut f32, stride: usize
+));
+
+/// Adds, for each of `rows` stretches of `a` that begin `stride` apart and for each shift, the products with `from` at
+/// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, row by row.
+pub fn correlate(
+    shifts: Shifts<'_>,
+    (a, rows, stride): (&[f32], usize, usize),
+    from: &[f32],
+    length: usize,
+    sums: &mut [f32],
+) {
+    let (lanes, count) = (Tile::here().lanes, shifts.count());
+    assert!(length.is_multiple_of(lanes), "whole vectors");
+    assert!(
+        (1..=4).contains(&rows) && (1..=Correlation::shifts(rows)).contains(&count),
+        "it fits the registers"
+    );
+    assert!(
+        a.len() >= (rows - 1) * stride + length && from.len() >= shifts.most + length,
+        "all that is multiplied"
+    );
+    assert!(sums.len() >= rows * count * lanes, "room for the sums");
+    let (distances, a, from, sums) =
+        (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), sums.as_mut_ptr());
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => pick!(meeting::avx512, rows, count, (length, distances, a, stride, from, sums):
+            1: 1 2 3 4 5 6 7 8 9; 2: 1 2 3 4 5 6 7 8 9; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => pick!(meeting::avx2, rows, count, (length, distances, a, stride, from, sums):
+            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
+        _ => pick!(meeting::portable, rows, count, (length, distances, a, stride, from, sums):
+            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
+    }
+}
+
+/// How much [`correlate`] takes at once.
+pub struct Correlation;
+
+impl Correlation {
+    /// The most shifts with this many rows.
+    pub fn shifts(rows: usize) -> usize {
+        match (level(), rows) {
+            (Level::Avx512, 1 | 2) => 9,
+            (Level::Avx512, 3) => 8,
+            (Level::Avx512, _) => 6,
+            (_, 1) => 6,
+            (_, 2) => 4,
+            (_, 3) => 3,
+            _ => 2,
+        }
+    }
+}
+
+/// # Safety
+/// `distances` are `T`; `a`, `from` and `sums` are as long as [`correlate`] says.
+#[inline(always)]
+unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
+    length: usize,
+    distances: *const u32,
+    a: *const f32,
+    stride: usize,
+    from: *const f32,
+    sums: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut from_at = [from; T];
+        for (t, from_at) in from_at.iter_mut().enumerate() {
+            *from_at = from.add(*distances.add(t) as usize);
+        }
+        let mut all = [[X::zero(); T]; R];
+        for at in (0..length).step_by(X::LANES) {
+            let mut rows = [X::zero(); R];
+            for (r, row) in rows.iter_mut().enumerate() {
+                *row = X::load(a.add(r * stride + at));
+            }
+            for t in 0..T {
+                let x = X::load(from_at[t].add(at));
+                for r in 0..R {
+                    all[r][t] = all[r][t].plus(rows[r], x);
+                }
+            }
+        }
+        let one = X::splat(1.0);
+        for (r, all) in all.iter().enumerate() {
+            for (t, sum) in all.iter().enumerate() {
+                let to = sums.add((r * T + t) * X::LANES);
+                X::load(to).plus(one, *sum).store(to);
+            }
+        }
+    }
+}
+
+for_each_level!(meeting: meeting_loop(
+    length: usize, distances: *const u32, a: *const f32, stride: usize, from: *const f32, sums: *mut f32
+));
