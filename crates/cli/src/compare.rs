@@ -101,7 +101,8 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         return Err(format!("nothing could be run: {error}"));
     }
     let batches: Vec<Option<u64>> = workloads.iter().map(|(_, batch, _)| *batch).collect();
-    let rows: Vec<Value> = cells.iter().map(|cell| row(cell, &traces, &batches, &machine.name, arguments.seed)).collect();
+    let rows: Vec<Value> =
+        cells.iter().map(|cell| row(cell, &traces, &batches, &machine.name, arguments.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
     if let Some(path) = &arguments.out {
         save(path, all.as_bytes())?;

@@ -53,9 +53,8 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             all.insert("machines".into(), shipped.iter().map(machine).collect());
         }
         if wanted(What::Systems) {
-            let system = |s: &tiercel_systems::System| {
-                json!({ "name": s.name, "about": s.about, "paper": s.paper })
-            };
+            let system =
+                |s: &tiercel_systems::System| json!({ "name": s.name, "about": s.about, "paper": s.paper });
             all.insert("systems".into(), tiercel_systems::ALL.iter().map(system).collect());
         }
         return Ok(format!("{:#}\n", Value::Object(all)));

@@ -202,13 +202,7 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
     })
 }
 
-fn single(
-    out: &mut String,
-    scene: &Scene,
-    run: &Run,
-    ends: &Ends,
-    within: Option<f64>,
-) -> std::fmt::Result {
+fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Option<f64>) -> std::fmt::Result {
     let fast = run.machine.tiers[0].capacity;
     let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
     match within {
@@ -254,7 +248,11 @@ fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt
     writeln!(out, "fast-only {}, slow-only {slow_only}\n", ends.fast_only)?;
     let priced = runs.iter().all(|run| Price::of(run, scene.peak).is_some());
     let heads = if priced { "      price  speed for it" } else { "" };
-    writeln!(out, "  {:>12} {:>7} {:>12} {:>9} {:>12}{heads}", "fast", "share", "iteration", "slowdown", "moved")?;
+    writeln!(
+        out,
+        "  {:>12} {:>7} {:>12} {:>9} {:>12}{heads}",
+        "fast", "share", "iteration", "slowdown", "moved"
+    )?;
     for run in runs {
         let fast: Bytes = run.machine.tiers[0].capacity;
         let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;

@@ -71,9 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 fn document(found: &Found, kept: &std::path::Path) -> Value {
     let machine = &found.machine;
     let curve = |points: &[(u32, Bandwidth)]| {
-        let point = |(threads, speed): &(u32, Bandwidth)| {
-            json!({ "threads": threads, "bytes_per_second": speed.0.round() })
-        };
+        let point = |(threads, speed): &(u32, Bandwidth)| json!({ "threads": threads, "bytes_per_second": speed.0.round() });
         points.iter().map(point).collect::<Vec<_>>()
     };
     let tiers = machine.tiers.iter().map(|tier| {
@@ -119,8 +117,16 @@ fn table(out: &mut String, found: &Found, kept: &std::path::Path) -> std::fmt::R
     let Found { took, buffered, .. } = found;
     let threads = machine.compute.threads;
     writeln!(out, "this machine, measured in {:.1} s\n", took.as_secs_f64())?;
-    writeln!(out, "  processor  {threads} threads, {:.0} GFLOP/s in matrix products\n", machine.compute.gflops)?;
-    writeln!(out, "  {:<10} {:>10} {:>12} {:>12} {:>10}  behind it", "tier", "holds", "read", "write", "latency")?;
+    writeln!(
+        out,
+        "  processor  {threads} threads, {:.0} GFLOP/s in matrix products\n",
+        machine.compute.gflops
+    )?;
+    writeln!(
+        out,
+        "  {:<10} {:>10} {:>12} {:>12} {:>10}  behind it",
+        "tier", "holds", "read", "write", "latency"
+    )?;
     for tier in &machine.tiers {
         writeln!(
             out,
@@ -148,7 +154,10 @@ fn table(out: &mut String, found: &Found, kept: &std::path::Path) -> std::fmt::R
         writeln!(out, "  {what:<20} {}; {} is best", points(&link.curve), link.threads)?;
     }
     if *buffered {
-        writeln!(out, "\n  The file system refuses direct I/O: the system's cache is in the way of the file.")?;
+        writeln!(
+            out,
+            "\n  The file system refuses direct I/O: the system's cache is in the way of the file."
+        )?;
     }
     writeln!(out, "\n  kept in {}: other verbs know it as `--machine here`", kept.display())
 }

@@ -118,7 +118,8 @@ fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
         Some(false) => "differs",
         None => "",
     };
-    let text = format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
+    let text =
+        format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
     writeln!(out, "{}", text.trim_end())?;
     match &row.ours {
         Ok(_) => Ok(()),

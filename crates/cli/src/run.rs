@@ -102,18 +102,13 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if arguments.on == On::Host {
         let threads = arguments.threads.unwrap_or_else(staged::cores);
         let outcome = staged::run(&scene, &machine, &choice, arguments.iterations, threads)?;
-        return Ok(if arguments.json {
-            format!("{:#}\n", outcome.document())
-        } else {
-            outcome.table()
-        });
+        return Ok(if arguments.json { format!("{:#}\n", outcome.document()) } else { outcome.table() });
     }
     end_when_interrupted();
     let machine = system.map_or(machine.clone(), |system| system.machine(scene.trace(), &machine));
     let setting = scene.setting(&machine, options);
     let prepared = choice.prepare(&scene, &machine)?;
-    let played =
-        simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, Recording::Off);
+    let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, Recording::Off);
     let played = played.map_err(|error| error.to_string())?;
     if arguments.json {
         let mut fields = document(&played, scene.peak, arguments.seed);

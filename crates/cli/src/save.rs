@@ -28,7 +28,8 @@ pub fn end_when_interrupted() {
 /// Writes a file aside and puts it in place when it is whole.
 pub fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("cannot write `{}`: {error}", path.display());
-    let name = path.file_name().ok_or_else(|| format!("cannot write `{}`: it names no file", path.display()))?;
+    let name =
+        path.file_name().ok_or_else(|| format!("cannot write `{}`: it names no file", path.display()))?;
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         // A pipe or a device is written as it is.
         return fs::write(path, bytes).map_err(wrong);

@@ -34,7 +34,14 @@ impl Scene {
         if workload.trace().kernels.is_empty() {
             return Err(format!("{what}: there is nothing to run: no kernel"));
         }
-        Ok(Scene { net: net_name(what, workload.trace()), workload, dtype: sizes.dtype(), peak, machine, times })
+        Ok(Scene {
+            net: net_name(what, workload.trace()),
+            workload,
+            dtype: sizes.dtype(),
+            peak,
+            machine,
+            times,
+        })
     }
 
     /// What runs.

@@ -34,7 +34,8 @@ pub fn run(
     let machine = fitted(trace, choice, machine);
     let setting = Setting { trace, machine: &machine, times: &scene.times, options: choice.options };
     let prepared = choice.prepare_for(setting)?;
-    let settings = Settings { seed: choice.options.seed, lookahead: prepared.lookahead, ..Settings::default() };
+    let settings =
+        Settings { seed: choice.options.seed, lookahead: prepared.lookahead, ..Settings::default() };
     let library = |program: &_| Library::new(program, threads);
     let trainer = Trainer::new(&task, &machine, prepared.policy, Box::new(Synthetic), settings, library);
     let mut trainer = trainer.map_err(|error| error.to_string())?;

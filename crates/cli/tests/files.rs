@@ -23,9 +23,13 @@ fn damaged(sound: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
                 // A number becomes another: the largest, nothing, or one with many digits.
                 if let Some(digit) = bytes[at..].iter().position(u8::is_ascii_digit) {
                     let start = at + digit;
-                    let end = bytes[start..].iter().position(|b| !b.is_ascii_digit()).map_or(bytes.len(), |n| start + n);
-                    let number: &[u8] =
-                        random.choice([&b"0"[..], b"1", b"18446744073709551615", b"9999999", b"1e300"]).expect("some");
+                    let end = bytes[start..]
+                        .iter()
+                        .position(|b| !b.is_ascii_digit())
+                        .map_or(bytes.len(), |n| start + n);
+                    let number: &[u8] = random
+                        .choice([&b"0"[..], b"1", b"18446744073709551615", b"9999999", b"1e300"])
+                        .expect("some");
                     bytes.splice(start..end, number.iter().copied());
                 }
             }
@@ -59,7 +63,10 @@ fn survives(name: &str, sound: &[u8], arguments: impl Fn(&str) -> Vec<String>) {
         match output.status.code() {
             Some(0) => worked += 1,
             Some(1) => refused += 1,
-            code => panic!("{turn}: {code:?}: {complaint}\n{}", std::fs::read_to_string(&file).unwrap_or_default()),
+            code => panic!(
+                "{turn}: {code:?}: {complaint}\n{}",
+                std::fs::read_to_string(&file).unwrap_or_default()
+            ),
         }
         assert!(!complaint.contains("panicked"), "{complaint}");
     }
@@ -74,7 +81,16 @@ fn owned(arguments: &[&str]) -> Vec<String> {
 fn machines() {
     let sound = include_bytes!("../../../machines/optane-4tier.toml");
     survives("machine.toml", sound, |file| {
-        owned(&["compare", "mlp", "--batch", "4", "--machine", file, "--systems", "cachedarrays-lm,autotm-sync"])
+        owned(&[
+            "compare",
+            "mlp",
+            "--batch",
+            "4",
+            "--machine",
+            file,
+            "--systems",
+            "cachedarrays-lm,autotm-sync",
+        ])
     });
 }
 
@@ -93,7 +109,18 @@ fn traces() {
 fn plans() {
     let folder = Folder::new("fuzz-plan");
     let path = folder.path("sound.json");
-    let plan = ["plan", "mlp", "--batch", "4", "--machine", "optane-autotm", "--fast", "40%", "--system", "autotm-sync"];
+    let plan = [
+        "plan",
+        "mlp",
+        "--batch",
+        "4",
+        "--machine",
+        "optane-autotm",
+        "--fast",
+        "40%",
+        "--system",
+        "autotm-sync",
+    ];
     assert!(tiercel(&[&plan[..], &["--out", &path]].concat()).status.success());
     let sound = std::fs::read(&path).expect("it was written");
     survives("plan.json", &sound, |file| owned(&["run", "mlp", "--batch", "4", "--plan", file]));

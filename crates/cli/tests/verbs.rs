@@ -115,7 +115,10 @@ fn a_plan_that_was_saved_is_played() {
 #[test]
 fn a_run_has_the_names_that_programs_rely_on() {
     let d = json(&with("run", &["--fast", "30%", "--system", "cachedarrays-lm", "--iterations", "4"]));
-    assert_eq!((&d["system"], &d["on"], &d["measured"]), (&"cachedarrays-lm".into(), &"sim".into(), &false.into()));
+    assert_eq!(
+        (&d["system"], &d["on"], &d["measured"]),
+        (&"cachedarrays-lm".into(), &"sim".into(), &false.into())
+    );
     assert_eq!(d["iteration_ns"].as_array().map(Vec::len), Some(4));
     for name in ["stall_ns", "fetched_bytes", "evicted_bytes", "peak_fast_bytes", "batch", "fast_bytes"] {
         assert!(d[name].is_u64(), "{name}");
@@ -177,7 +180,8 @@ fn a_comparison_is_complete_ordered_and_the_same_on_any_number_of_threads() {
                 assert!((row["fast_fraction"].as_f64().expect("a share") - fast).abs() < 1e-3, "{row}");
                 assert_eq!((&row["batch"], &row["machine"]), (&8.into(), &"optane-autotm".into()));
                 assert!(row["slowdown"].as_f64().is_some_and(|slowdown| slowdown >= 1.0), "{row}");
-                for name in ["iteration_ns", "stall_ns", "fetched_bytes", "evicted_bytes", "peak_fast_bytes"] {
+                for name in ["iteration_ns", "stall_ns", "fetched_bytes", "evicted_bytes", "peak_fast_bytes"]
+                {
                     assert!(!row[name].is_null(), "{name}");
                 }
             }
@@ -187,7 +191,8 @@ fn a_comparison_is_complete_ordered_and_the_same_on_any_number_of_threads() {
 
 #[test]
 fn a_comparison_says_what_could_not_be_run() {
-    let arguments = ["compare", "mlp", "--machine", "h200", "--fast", "1%,150%", "--systems", "cachedarrays-lm"];
+    let arguments =
+        ["compare", "mlp", "--machine", "h200", "--fast", "1%,150%", "--systems", "cachedarrays-lm"];
     let rows = json(&arguments);
     assert!(rows[0]["error"].as_str().is_some_and(|error| error.contains("works on")), "{rows}");
     assert!(rows[0]["slowdown"].is_null() && rows[1]["slowdown"].is_f64(), "{rows}");
@@ -207,7 +212,8 @@ fn completions_name_every_verb() {
 
 #[test]
 fn nobody_sees_colour_or_progress_who_is_not_at_a_terminal() {
-    let output = command(&with("compare", &["--systems", "all"])).env("CLICOLOR", "1").output().expect("runs");
+    let output =
+        command(&with("compare", &["--systems", "all"])).env("CLICOLOR", "1").output().expect("runs");
     assert!(output.status.success());
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!output.stdout.contains(&0x1b));
@@ -233,7 +239,10 @@ fn this_machine_is_measured_once() {
     let found: Value = serde_json::from_slice(&found.stdout).expect("one document");
     assert_eq!(found["measured"], true);
     let tiers = found["tiers"].as_array().expect("tiers");
-    assert!(tiers.len() >= 2 && tiers.iter().all(|t| t["read_bytes_per_second"].as_f64() > Some(1e6)), "{found}");
+    assert!(
+        tiers.len() >= 2 && tiers.iter().all(|t| t["read_bytes_per_second"].as_f64() > Some(1e6)),
+        "{found}"
+    );
     assert!(tiers[0]["latency_ns"].as_u64().is_some_and(|ns| (1..100_000).contains(&ns)), "{found}");
     assert!(found["links"].as_array().is_some_and(|links| links.len() >= 2), "{found}");
     let mut left = folder.entries();
@@ -249,11 +258,12 @@ fn this_machine_is_measured_once() {
 fn an_interrupt_leaves_nothing_behind() {
     let folder = Folder::new("interrupt");
     let plan = folder.path("plan.json");
-    let mut child = command(&["plan", "densenet264", "--machine", "optane-autotm", "--system", "autotm-static"])
-        .args(["--gap", "0%", "--time", "60s", "--out", &plan])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("starts");
+    let mut child =
+        command(&["plan", "densenet264", "--machine", "optane-autotm", "--system", "autotm-static"])
+            .args(["--gap", "0%", "--time", "60s", "--out", &plan])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("starts");
     std::thread::sleep(std::time::Duration::from_millis(700));
     let id = child.id().to_string();
     std::process::Command::new("kill").args(["-INT", &id]).status().expect("kill is there");

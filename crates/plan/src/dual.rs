@@ -7,8 +7,10 @@
 //! where too much is wanted and fall where there is room, along a direction that remembers the last ones, with steps
 //! by Polyak's rule.
 
+use crate::margins::Margins;
 use crate::paths::{Path, Prices, Scratch, States, cheapest, stretches};
 use crate::problem::{Call, Item, Problem, Visit};
+use crate::scope::Scope;
 
 /// Prices, the bound that they prove, and what everybody chose at them.
 #[derive(Clone, Debug)]
@@ -27,9 +29,12 @@ pub(crate) struct Dual {
     misfit: Figures,
     toward: Figures,
     scale: Figures,
-    pace: f64,
+    pub(crate) pace: f64,
     stuck: usize,
     scratch: Scratch,
+    margins: Margins,
+    /// How often each tensor was lately on each tier at each slot, since the last restart.
+    shares: Option<Vec<Vec<f64>>>,
 }
 
 /// What a tensor pays at given prices.
@@ -37,6 +42,8 @@ struct Quote<'a> {
     dual: &'a Dual,
     problem: &'a Problem,
     item: &'a Item,
+    /// The states that are open at each slot.
+    open: &'a [u64],
 }
 
 impl Prices for Quote<'_> {
@@ -55,11 +62,14 @@ impl Prices for Quote<'_> {
     }
 
     fn holding(&self, tier: usize, from: usize, to: usize) -> f64 {
-        // What is larger than the room at a step cannot be there.
         match &self.problem.bound_room[tier] {
             None => 0.0,
             Some(_) => (self.dual.sums[tier][to] - self.dual.sums[tier][from]) * self.item.bytes as f64,
         }
+    }
+
+    fn allows(&self, slot: usize, state: usize) -> bool {
+        self.open[slot] & 1 << state != 0
     }
 }
 
@@ -84,8 +94,7 @@ impl Dual {
             best: prices.clone(),
             prices,
             sums: vec![vec![0.0; steps + 1]; problem.tiers],
-            // Every kernel as fast as it can be.
-            bound: problem.calls.iter().map(|call| call.times[call.fastest()]).sum(),
+            bound: problem.calls.iter().map(least).sum(),
             paths: vec![Path::default(); problem.items.len()],
             placements: vec![0; steps],
             misfit: Figures::zeros(problem),
@@ -94,18 +103,29 @@ impl Dual {
             pace: 1.0,
             stuck: 0,
             scratch: Scratch::default(),
+            margins: Margins::default(),
+            shares: None,
         }
     }
 
+    /// Begins anew from given prices, for a part of all plans.
+    pub(crate) fn restart(&mut self, prices: &Figures, pace: f64) {
+        self.prices.clone_from(prices);
+        self.best.clone_from(prices);
+        self.toward.clear();
+        self.shares = Some(Vec::new());
+        (self.bound, self.pace, self.stuck) = (f64::NEG_INFINITY, pace, 0);
+    }
+
     /// Lets everybody choose at the present prices; returns the bound that these prove.
-    fn evaluate(&mut self, problem: &Problem, states: &States) -> f64 {
+    fn evaluate(&mut self, problem: &Problem, states: &States, scope: &Scope) -> f64 {
         let mut value = 0.0;
         for (tier, prices) in self.prices.memory.iter().enumerate() {
             let mut sum = 0.0;
             for (step, price) in prices.iter().enumerate() {
                 self.sums[tier][step] = sum;
                 sum += price;
-                if let Some(room) = &problem.bound_room[tier] {
+                if let Some(room) = &scope.room[tier] {
                     value -= price * room[step];
                 }
             }
@@ -113,7 +133,7 @@ impl Dual {
         }
         for (step, call) in problem.calls.iter().enumerate() {
             let (mut least, mut chosen) = (f64::INFINITY, 0);
-            for (placement, time) in call.times.iter().enumerate() {
+            for (placement, time) in scope.times[step].iter().enumerate() {
                 let mut cost = *time;
                 let mut digits = placement;
                 for operand in 0..call.items.len() {
@@ -132,9 +152,9 @@ impl Dual {
         }
         let mut paths = std::mem::take(&mut self.paths);
         let mut scratch = std::mem::take(&mut self.scratch);
-        for (item, path) in problem.items.iter().zip(&mut paths) {
-            value +=
-                cheapest(problem, states, item, &Quote { dual: self, problem, item }, &mut scratch, path);
+        for (at, (item, path)) in problem.items.iter().zip(&mut paths).enumerate() {
+            let quote = Quote { dual: self, problem, item, open: scope.slots(at) };
+            value += cheapest(problem, states, item, &quote, &mut scratch, path);
         }
         (self.paths, self.scratch) = (paths, scratch);
         value
@@ -142,7 +162,7 @@ impl Dual {
 
     /// Works out how far what everybody chose is from fitting together: bytes too many by tier and step, places that
     /// tensors took and kernels did not by kernel and operand.
-    fn misfit(&mut self, problem: &Problem, states: &States) {
+    fn misfit(&mut self, problem: &Problem, states: &States, scope: &Scope) {
         let steps = problem.calls.len();
         self.misfit.clear();
         let Figures { memory, places } = &mut self.misfit;
@@ -158,7 +178,7 @@ impl Dual {
             let mut used = 0.0;
             for (step, x) in row.iter_mut().enumerate() {
                 used += *x;
-                *x = match &problem.bound_room[tier] {
+                *x = match &scope.room[tier] {
                     Some(room) => used - room[step],
                     None => 0.0,
                 };
@@ -189,12 +209,17 @@ impl Dual {
         &mut self,
         problem: &Problem,
         states: &States,
+        scope: &Scope,
         upper: f64,
         rounds: usize,
         mut enough: impl FnMut(f64) -> bool,
     ) {
         for _ in 0..rounds {
-            let value = self.evaluate(problem, states);
+            let value = self.evaluate(problem, states, scope);
+            if value.is_infinite() {
+                self.bound = value;
+                return;
+            }
             if value > self.bound + 1e-7 * value.abs() {
                 self.bound = value;
                 self.best.memory.clone_from(&self.prices.memory);
@@ -210,10 +235,11 @@ impl Dual {
                     continue;
                 }
             }
+            self.note(problem, states);
             if enough(self.bound) {
                 return;
             }
-            self.misfit(problem, states);
+            self.misfit(problem, states, scope);
             let length = self.toward.turn(&self.prices, &self.misfit, &self.scale);
             if length <= 0.0 {
                 return;
@@ -225,8 +251,116 @@ impl Dual {
     }
 }
 
+impl Dual {
+    /// Rules out what the best prices prove to cost `cutoff` or more; returns whether there was anything.
+    pub(crate) fn rule_out(
+        &mut self,
+        problem: &Problem,
+        states: &States,
+        scope: &mut Scope,
+        cutoff: f64,
+    ) -> bool {
+        self.prices.clone_from(&self.best);
+        let value = self.evaluate(problem, states, scope);
+        if !value.is_finite() {
+            return false;
+        }
+        let mut changed = false;
+        for (step, call) in problem.calls.iter().enumerate() {
+            let chosen = self.placements[step];
+            let cost = |placement: usize, time: f64| time - self.discount(problem, call, step, placement);
+            let least = cost(chosen, scope.times[step][chosen]);
+            for (placement, time) in scope.times[step].iter_mut().enumerate() {
+                if time.is_finite() && value + cost(placement, *time) - least >= cutoff {
+                    (*time, changed) = (f64::INFINITY, true);
+                }
+            }
+        }
+        let mut margins = std::mem::take(&mut self.margins);
+        for (at, item) in problem.items.iter().enumerate() {
+            let quote = Quote { dual: self, problem, item, open: scope.slots(at) };
+            let least = margins.find(problem, states, item, &quote);
+            for (slot, through) in margins.through.chunks(states.all.len()).enumerate() {
+                let keeps = |cost: f64| value + cost - least < cutoff;
+                let keep = through.iter().enumerate().filter(|(_, cost)| keeps(**cost));
+                changed |= scope.keep(at, slot, keep.fold(0, |mask, (s, _)| mask | 1 << s));
+            }
+        }
+        self.margins = margins;
+        changed
+    }
+
+    /// What the operands of a kernel pay it for a placement.
+    fn discount(&self, problem: &Problem, call: &Call, step: usize, placement: usize) -> f64 {
+        let paid = |operand: usize| match problem.digit(placement, operand) {
+            0 => 0.0,
+            tier => self.prices.places[step][operand * (problem.tiers - 1) + tier - 1],
+        };
+        (0..call.items.len()).map(paid).sum()
+    }
+
+    /// Notes what every tensor chose.
+    fn note(&mut self, problem: &Problem, states: &States) {
+        let Some(all) = &mut self.shares else { return };
+        let first = all.is_empty();
+        all.resize(problem.items.len(), Vec::new());
+        for (path, shares) in self.paths.iter().zip(all) {
+            shares.resize((path.uses.len() + path.rests.len()) * problem.tiers, 0.0);
+            for (slot, shares) in shares.chunks_mut(problem.tiers).enumerate() {
+                let state = if slot % 2 == 0 { path.rests[slot / 2] } else { path.uses[slot / 2] };
+                let keep = if first { 0.0 } else { HABIT };
+                shares.iter_mut().for_each(|share| *share *= keep);
+                shares[states.tier(state)] += 1.0 - keep;
+            }
+        }
+    }
+
+    /// How often a tensor was lately on each tier at a slot.
+    pub(crate) fn share(&self, at: usize, slot: usize, tier: usize, tiers: usize) -> f64 {
+        let shares = self.shares.as_ref().and_then(|all| all.get(at));
+        shares.map_or(0.0, |shares| shares[slot * tiers + tier])
+    }
+
+    /// The best prices of memory, for who wants to know what room costs over time.
+    pub(crate) fn guide(&self) -> Guide {
+        let sums = |prices: &Vec<f64>| {
+            let mut sum = 0.0;
+            let mut sums = vec![0.0];
+            sums.extend(prices.iter().map(|price| {
+                sum += price;
+                sum
+            }));
+            sums
+        };
+        Guide { sums: self.best.memory.iter().map(sums).collect() }
+    }
+}
+
+/// What room costs over time.
+#[derive(Clone, Debug)]
+pub(crate) struct Guide {
+    /// For each tier, the prices summed over the steps before.
+    sums: Vec<Vec<f64>>,
+}
+
+impl Guide {
+    /// What a byte costs on a tier from one step up to another.
+    pub(crate) fn rent(&self, tier: usize, (from, to): (usize, usize)) -> f64 {
+        self.sums[tier][to] - self.sums[tier][from]
+    }
+}
+
+/// How much of what was seen before counts.
+const HABIT: f64 = 0.9;
+
+/// The least that a kernel can take, with what its operands beyond the table may add.
+fn least(call: &Call) -> f64 {
+    let others = call.others.iter().map(|tiers| tiers.iter().copied().fold(f64::INFINITY, f64::min));
+    call.times[call.fastest()] + others.sum::<f64>()
+}
+
 /// Whether a use is in its kernel's table.
-fn is_listed(problem: &Problem, visit: &Visit) -> bool {
+pub(crate) fn is_listed(problem: &Problem, visit: &Visit) -> bool {
     usize::from(visit.operand) < problem.calls[visit.step as usize].items.len()
 }
 

@@ -10,6 +10,7 @@ use tiercel_workload::Trace;
 
 use crate::paths::Flight;
 use crate::problem::Problem;
+use crate::room::Room;
 
 /// The links over the iteration.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Freight<'a> {
     pub(crate) time: f64,
     pub(crate) bytes: f64,
     /// The bytes left at each step on the tier that is held only for the copy's sake; `None` where there is no limit.
-    pub(crate) left: Option<&'a [f64]>,
+    pub(crate) left: Option<&'a Room>,
 }
 
 impl Lanes {
@@ -81,7 +82,7 @@ impl Lanes {
     fn run(&self, f: &Freight<'_>, from: u32, until: u32, mut each: impl FnMut(u32, f64)) -> (f64, u32) {
         let lane = self.index(f.lane);
         let (mut need, mut cost, mut at) = (f.time, 0.0, from);
-        while need > 0.0 && at < until && f.left.is_none_or(|left| left[at as usize] >= f.bytes) {
+        while need > 0.0 && at < until && f.left.is_none_or(|left| left.at(at as usize) >= f.bytes) {
             let taken = need.min(self.free[lane][at as usize]);
             if taken > 0.0 {
                 each(at, taken);
@@ -96,7 +97,7 @@ impl Lanes {
     fn run_back(&self, f: &Freight<'_>, until: u32, from: u32, mut each: impl FnMut(u32, f64)) -> (f64, u32) {
         let lane = self.index(f.lane);
         let (mut need, mut cost, mut at) = (f.time, 0.0, until);
-        while need > 0.0 && at > from && f.left.is_none_or(|left| left[at as usize - 1] >= f.bytes) {
+        while need > 0.0 && at > from && f.left.is_none_or(|left| left.at(at as usize - 1) >= f.bytes) {
             at -= 1;
             let taken = need.min(self.free[lane][at as usize]);
             if taken > 0.0 {

@@ -7,6 +7,7 @@
 use crate::lanes::{Freight, Lanes};
 use crate::paths::{Flight, Path, Prices, States, rest};
 use crate::problem::{Item, Problem};
+use crate::room::Room;
 
 /// What the search knows: what is free, and what things cost.
 pub(crate) struct Ground<'a, P: Prices> {
@@ -14,7 +15,7 @@ pub(crate) struct Ground<'a, P: Prices> {
     pub(crate) states: &'a States,
     pub(crate) lanes: &'a Lanes,
     /// For each tier, the bytes left at each step.
-    pub(crate) left: &'a [Option<Vec<f64>>],
+    pub(crate) left: &'a [Option<Room>],
     pub(crate) prices: &'a P,
 }
 
@@ -69,7 +70,11 @@ impl<P: Prices> Ground<'_, P> {
             let born = i == 0 && !item.persistent && !item.fed;
             let dies = i + 1 == visits && !item.persistent;
             let before = &rests[i];
-            let using: Vec<f64> = (0..count).map(|s| self.using(item, i, s)).collect();
+            // What outlives the iteration ends at the very place where it began, so where places are scarce it stays.
+            let tied = item.persistent && self.left[start].is_some();
+            let strays = |s: usize| tied && usize::from(self.states.all[s].tier) != start;
+            let using = |s: usize| if strays(s) { f64::INFINITY } else { self.using(item, i, s) };
+            let using: Vec<f64> = (0..count).map(using).collect();
             let arrive = |to: usize| {
                 let ways = before.iter().enumerate().filter(|(_, b)| b.cost.is_finite());
                 let ways = ways.filter_map(|(from, b)| match born {
@@ -82,7 +87,7 @@ impl<P: Prices> Ground<'_, P> {
                 (0..count).map(|to| if using[to].is_finite() { arrive(to) } else { NOWHERE }).collect();
             let stretch = rest(item, i + 1, steps);
             let leave = |to: usize| {
-                let holding = self.hold(to, stretch);
+                let holding = if strays(to) { f64::INFINITY } else { self.hold(to, stretch) };
                 if holding.is_infinite() {
                     return NOWHERE;
                 }
@@ -130,7 +135,7 @@ impl<P: Prices> Ground<'_, P> {
             lane,
             time: bytes * self.problem.copy[from][to] + self.problem.latency[from][to],
             bytes,
-            left: self.left[usize::from(held)].as_deref(),
+            left: self.left[usize::from(held)].as_ref(),
         }
     }
 

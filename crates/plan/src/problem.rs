@@ -113,6 +113,9 @@ pub enum PlanError {
         /// What the tiers hold.
         there: Bytes,
     },
+    /// The search found no plan at all.
+    #[error("no plan was found in the time given")]
+    NoPlan,
     /// The trace itself is wrong.
     #[error("{0}")]
     Trace(String),
@@ -173,6 +176,11 @@ impl Problem {
     /// The smallest fastest tier with which every kernel can run.
     pub fn least_fast(&self) -> Bytes {
         self.least
+    }
+
+    /// How many tensors have a place that is a decision.
+    pub fn decisions(&self) -> usize {
+        self.items.len()
     }
 
     /// The time with every tensor on one tier, however little room that has.

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::asynchronous;
+use crate::branch::Search;
 use crate::dual::Dual;
-use crate::paths::{Path, States};
-use crate::primal::{Primal, construct, improve};
+use crate::paths::{Path, States, straighten};
+use crate::primal::{Calendar, Primal, construct, improve};
 use crate::problem::Problem;
+use crate::scope::Scope;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,47 @@ pub struct Solution {
     pub met: bool,
 }
 
+/// Why a solver stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The plan is as near to the bound as was asked for.
+    Gap,
+    /// The time was over.
+    Time,
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Stop::Gap => "gap",
+            Stop::Time => "time",
+        })
+    }
+}
+
 impl Solution {
+    /// A plan, and the bound that was proven for it.
+    pub(crate) fn new(
+        problem: &Problem,
+        states: &States,
+        plan: Primal,
+        bound: f64,
+        effort: &Effort,
+        started: Instant,
+    ) -> Solution {
+        let (cost, bound) = (plan.cost, bound.min(plan.cost));
+        let mut paths: Vec<Path> = plan.paths.into_iter().flatten().collect();
+        for (item, path) in problem.items.iter().zip(&mut paths) {
+            straighten(states, item, path);
+        }
+        Solution { paths, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
+    }
+
+    /// Why the solver stopped.
+    pub fn stop(&self) -> Stop {
+        if self.met { Stop::Gap } else { Stop::Time }
+    }
+
     /// How much less the best of all plans could cost, as a share of this one.
     pub fn gap(&self) -> f64 {
         ((self.cost - self.bound) / self.cost).max(0.0)
@@ -49,21 +92,22 @@ impl Solution {
 
 /// Solves a problem to the gap asked for, or as far as the time goes; `None` where no plan was found at all.
 pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
+    if problem.lanes.is_some() {
+        return asynchronous::solve(problem, effort);
+    }
     let started = Instant::now();
     let states = States::new(problem);
+    let scope = Scope::root(problem, &states);
+    let calendar = Calendar::new(problem);
     let mut random = fastrand::Rng::with_seed(effort.seed);
-    let relaxed = problem.lanes.is_some().then(|| relax(problem, started, effort));
-    let priced = relaxed.as_ref().map_or(problem, |(priced, _)| priced);
-    let (priced_states, floor) = (States::new(priced), relaxed.as_ref().map_or(0.0, |(_, floor)| *floor));
-    let mut dual = Dual::new(priced);
-    dual.bound = dual.bound.max(floor);
+    let mut dual = Dual::new(problem);
     let mut best: Option<Primal> = construct(problem, &states, &dual);
     let over = || started.elapsed() >= effort.time;
-    let mut round = 0;
+    let near = |bound: f64, cost: f64| near(bound, cost, effort);
+    let mut progress = Progress::default();
     loop {
         let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
-        let near = |bound: f64, cost: f64| (cost - bound) / cost <= effort.gap;
-        dual.ascend(priced, &priced_states, upper, 40, |bound| over() || near(bound, upper));
+        dual.ascend(problem, &states, &scope, upper, 40, |bound| over() || near(bound, upper));
         let plan = construct(problem, &states, &dual);
         if plan.as_ref().is_some_and(|plan| plan.cost < upper) {
             best = plan;
@@ -71,58 +115,82 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         if let Some(plan) = &mut best {
             let mut tries = 0;
             let bound = dual.bound;
-            improve(problem, &states, plan, &mut random, |plan| {
+            improve(problem, &states, &calendar, plan, &mut random, |plan| {
                 tries += 1;
                 tries < 2000 && !near(bound, plan.cost) && (tries % 64 != 0 || !over())
             });
         }
-        round += 1;
         let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
-        if met || over() || round >= effort.rounds {
-            return best.map(|plan| Solution {
-                paths: plan.paths.into_iter().flatten().collect(),
-                cost: plan.cost,
-                bound: dual.bound,
-                time: started.elapsed(),
-                met,
-            });
-        }
-    }
-}
-
-/// Weights of the kernels' time, of copies towards slower tiers, and of copies towards faster ones.
-const WEIGHTS: [(f64, f64, f64); 7] = [
-    (0.96, 0.02, 0.02),
-    (0.9, 0.1, 0.0),
-    (0.75, 0.25, 0.0),
-    (0.5, 0.5, 0.0),
-    (0.9, 0.0, 0.1),
-    (0.6, 0.25, 0.15),
-    (0.5, 0.0, 0.5),
-];
-
-/// A problem without overlap whose bound holds for one with it, and the best bound known.
-///
-/// An iteration takes no less than its kernels and no less than the copies on any one link, hence no less than any mean
-/// of these. With kernel times and copy times weighted so that the weights add up to one, the synchronous problem is the
-/// least such mean.
-fn relax(problem: &Problem, started: Instant, effort: &Effort) -> (Problem, f64) {
-    let mut best: Option<(Problem, f64)> = None;
-    let mut floor: f64 = problem.calls.iter().map(|call| call.times[call.fastest()]).sum();
-    for (kernels, out, back) in WEIGHTS {
-        let priced = problem.weighted(kernels, out, back);
-        let states = States::new(&priced);
-        let mut dual = Dual::new(&priced);
-        let upper = construct(&priced, &states, &dual).map_or(f64::INFINITY, |plan| plan.cost);
-        let over = || started.elapsed() * 5 > effort.time;
-        dual.ascend(&priced, &states, upper, 40, |_| over());
-        floor = floor.max(dual.bound);
-        if best.as_ref().is_none_or(|(_, bound)| dual.bound > *bound) {
-            best = Some((priced, dual.bound));
-        }
-        if over() {
+        if met
+            || over()
+            || progress.rounds() >= effort.rounds
+            || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost))
+        {
             break;
         }
     }
-    (best.expect("there are weights").0, floor)
+    let mut bound = dual.bound;
+    let mut search = Search::new(problem, &states, &dual);
+    while let Some(plan) = &mut best {
+        // Splitting goes by the clock, which rounds are there to avoid.
+        if near(bound, plan.cost) || over() || progress.rounds() >= effort.rounds {
+            break;
+        }
+        let cutoff = plan.cost * (1.0 - effort.gap);
+        let asked = Instant::now();
+        let found = search.advance(problem, &states, &mut dual, cutoff, &over);
+        bound = bound.max(search.bound(cutoff));
+        // As much time for the plan as for the bound.
+        let spent = asked.elapsed();
+        let asked = Instant::now();
+        let mut polish = |plan: &mut Primal| {
+            improve(problem, &states, &calendar, plan, &mut random, |plan| {
+                !near(bound, plan.cost) && asked.elapsed() < spent && !over()
+            });
+        };
+        match found {
+            Some(mut found) => {
+                polish(&mut found);
+                if found.cost < plan.cost {
+                    *plan = found;
+                }
+            }
+            None => polish(plan),
+        }
+    }
+    best.map(|plan| Solution::new(problem, &states, plan, bound, effort, started))
 }
+
+/// Whether a plan is as near to a bound as was asked for.
+pub(crate) fn near(bound: f64, cost: f64, effort: &Effort) -> bool {
+    // A bound of just what was sought must not fail by a rounding.
+    cost - bound <= cost * (effort.gap + ROUNDING)
+}
+
+const ROUNDING: f64 = 1e-9;
+
+/// Whether bound and plan still approach each other.
+#[derive(Default)]
+struct Progress {
+    gaps: Vec<f64>,
+}
+
+impl Progress {
+    /// Rounds that have been noted.
+    fn rounds(&self) -> u32 {
+        self.gaps.len() as u32
+    }
+
+    /// Notes where they are; says whether the last rounds brought next to nothing.
+    fn stalls(&mut self, bound: f64, cost: Option<f64>) -> bool {
+        let Some(cost) = cost else { return false };
+        self.gaps.push((cost - bound) / cost);
+        let rounds = self.gaps.len();
+        rounds > PATIENCE && self.gaps[rounds - 1] > (1.0 - WORTH) * self.gaps[rounds - 1 - PATIENCE]
+    }
+}
+
+/// Rounds that may bring next to nothing before all plans are split.
+const PATIENCE: usize = 3;
+/// The share of the gap that these rounds should have closed.
+const WORTH: f64 = 0.1;

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use tiercel_core::{Bytes, Manager, TierId};
-use tiercel_plan::{Effort, Formulation, Plan, Problem, solve};
+use tiercel_plan::{Effort, Formulation, Problem, arranged};
 use tiercel_policies::Follow;
 use tiercel_profile::{Model, machines};
 use tiercel_run::{Executor, Sim};
@@ -37,28 +37,29 @@ fn main() {
         let fast = Problem::uniform(trace, &machine, &times, TierId(0));
         let machine = machine.clone().with_capacity(TierId(0), Bytes(peak.0 * percent / 100));
         let began = Instant::now();
-        let problem =
-            Problem::new(trace, &machine, &times, Formulation::Asynchronous).expect("it can be planned");
         let effort = Effort { time: Duration::from_secs(10), ..Effort::default() };
-        let solution = solve(&problem, &effort).expect("the slow tier holds everything");
-        let plan = Plan::new(trace, &machine, &problem, &solution);
+        let plan = arranged(trace, &machine, &times, Formulation::Asynchronous, &effort).expect("a plan").plan;
         let took = began.elapsed();
         let mut policy = Follow::new(&plan, trace, &machine).expect("the plan can be played");
         let sim = Sim::with_times(machine.clone(), times.clone());
-        let mut manager = Manager::new(machine, sim);
+        let mut manager = Manager::new(machine.clone(), sim);
+        let link = |from, to| machine.link(TierId(from), TierId(to)).expect("there is a link").speed().0;
         let mut executor = Executor::new(trace);
         executor.iterate(&mut manager, &mut policy).expect("the first iteration");
         let figures = executor.iterate(&mut manager, &mut policy).expect("the second iteration");
         let simulated = figures.time.0 as f64 / fast;
         product *= simulated;
         println!(
-            "{name:24} {:8.2}s {:9.3} {:9.3} {:8.3} {:9} {:8.2}",
+            "{name:24} {:8.2}s {:9.3} {:9.3} {:8.3} {:9} {:8.2} {:7.3} {:7.3} {:7.3}",
             fast / 1e9,
             plan.iteration_ns / fast,
             simulated,
             plan.bound_ns / fast,
             policy.deviations(),
-            took.as_secs_f64()
+            took.as_secs_f64(),
+            figures.stall.0 as f64 / fast,
+            figures.fetched.0 as f64 / link(1, 0) * 1e9 / fast,
+            figures.evicted.0 as f64 / link(0, 1) * 1e9 / fast,
         );
     }
     println!("geometric mean {:.3}", product.powf(1.0 / cases.len() as f64));

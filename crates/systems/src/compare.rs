@@ -73,8 +73,7 @@ impl Grid<'_> {
             run
         };
         let goals = each(self.traces, self.threads, |(_, trace)| play(fast_only, trace, self.machine));
-        let peaks: Vec<Bytes> =
-            self.traces.iter().map(|(_, trace)| Lifetimes::new(trace).peak().1).collect();
+        let peaks: Vec<Bytes> = self.traces.iter().map(|(_, trace)| Lifetimes::new(trace).peak().1).collect();
         let mut jobs = Vec::new();
         for trace in 0..self.traces.len() {
             for fast in self.fast {

@@ -22,7 +22,8 @@ impl Price {
     pub fn of(run: &Run, peak: Bytes) -> Option<Price> {
         let gb = |bytes: Bytes| bytes.0 as f64 / 1e9;
         let mut used = 0.0;
-        for (tier, bytes) in run.machine.tiers.iter().zip(&run.totals.peak).filter(|(_, b)| **b > Bytes::ZERO) {
+        for (tier, bytes) in run.machine.tiers.iter().zip(&run.totals.peak).filter(|(_, b)| **b > Bytes::ZERO)
+        {
             used += tier.price_per_gb? * gb(*bytes);
         }
         Some(Price { used, all_fast: run.machine.tiers[0].price_per_gb? * gb(peak) })

@@ -34,4 +34,3 @@ pub(crate) const FIRST_TOUCH: System = System {
 fn prepare(birthplace: Birthplace) -> Result<Prepared, SystemError> {
     Ok(Prepared::policy(Fixed::new(birthplace)))
 }
-

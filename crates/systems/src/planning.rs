@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tiercel_core::Machine;
-use tiercel_plan::{Effort, Formulation, Plan, Problem, solve};
+use tiercel_plan::{Effort, Formulation, Plan, PlanError, arranged};
 use tiercel_policies::Follow;
 use tiercel_workload::Trace;
 
@@ -41,18 +41,19 @@ impl Planner {
     /// Makes a plan.
     pub fn plan(self, setting: &Setting<'_>) -> Result<Planned, SystemError> {
         let Setting { trace, machine, times, options } = *setting;
-        let problem = Problem::new(trace, machine, times, self.formulation());
-        let problem = problem.map_err(|error| SystemError::Problem { system: self.name(), error })?;
-        let effort = Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
-        let solution = solve(&problem, &effort);
+        let effort =
+            Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
+        let arranged = arranged(trace, machine, times, self.formulation(), &effort);
         let fastest = &machine.tiers[0];
-        let solution = solution.ok_or_else(|| SystemError::NoPlan {
-            system: self.name(),
-            tier: fastest.name.clone(),
-            limit: fastest.capacity,
+        let arranged = arranged.map_err(|error| match error {
+            PlanError::NoPlan => SystemError::NoPlan {
+                system: self.name(),
+                tier: fastest.name.clone(),
+                limit: fastest.capacity,
+            },
+            error => SystemError::Problem { system: self.name(), error },
         })?;
-        let plan = Plan::new(trace, machine, &problem, &solution);
-        Ok(Planned { plan, solve: Some(solution.time), met: solution.met })
+        Ok(Planned { plan: arranged.plan, solve: Some(arranged.time), met: arranged.met })
     }
 }
 

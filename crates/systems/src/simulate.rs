@@ -4,7 +4,8 @@
 //! on each tier are summed, as the papers measure them with counters of the memory controllers.
 
 use tiercel_core::{
-    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Stamped, Step, Ticket, Totals,
+    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Stamped, Step, Ticket,
+    Totals,
 };
 use tiercel_run::{Executor, Iteration, Sim, Work, World};
 use tiercel_workload::{Tensor, Trace};

@@ -86,11 +86,32 @@ fn too_little_memory_is_an_error_with_a_reason() {
         let error = simulate(named(system).expect("listed"), &setting, 1).map(|run| run.time());
         expected.assert_eq(&error.expect_err("64 KiB are too little").to_string());
     };
-    check("autotm-sync", expect!["autotm-sync: conv1.conv (step 0) cannot work with 64 KiB of hbm; it needs at least 1.5 MiB"]);
-    check("cachedarrays-lm", expect!["cachedarrays-lm: loading works on 72 KiB at once; the tiers that kernels can work on hold 64 KiB"]);
-    check("autotm-static", expect!["autotm-static: conv1.conv (step 0) cannot work with 64 KiB of hbm; it needs at least 1.5 MiB"]);
-    check("memory-mode", expect!["memory-mode: loading uses conv1.weight, which lies on host; kernels cannot work there"]);
-    check("first-touch", expect!["first-touch: loading works on 72 KiB at once; the tiers that kernels can work on hold 64 KiB"]);
+    check(
+        "autotm-sync",
+        expect!["autotm-sync: conv1.conv (step 0) cannot work with 64 KiB of hbm; it needs at least 1.5 MiB"],
+    );
+    check(
+        "cachedarrays-lm",
+        expect![
+            "cachedarrays-lm: loading works on 72 KiB at once; the tiers that kernels can work on hold 64 KiB"
+        ],
+    );
+    check(
+        "autotm-static",
+        expect![
+            "autotm-static: conv1.conv (step 0) cannot work with 64 KiB of hbm; it needs at least 1.5 MiB"
+        ],
+    );
+    check(
+        "memory-mode",
+        expect!["memory-mode: loading uses conv1.weight, which lies on host; kernels cannot work there"],
+    );
+    check(
+        "first-touch",
+        expect![
+            "first-touch: loading works on 72 KiB at once; the tiers that kernels can work on hold 64 KiB"
+        ],
+    );
 }
 
 #[test]
@@ -111,7 +132,8 @@ fn events_are_kept_when_asked_for() {
 fn comparing_gives_the_same_in_the_same_order_on_any_number_of_threads() {
     let (machine, times) = bench("optane-autotm");
     let traces = [("a".to_string(), trace("mlp")), ("b".to_string(), trace("resnet32"))];
-    let systems: Vec<&System> = ["fast-only", "first-touch", "autotm-sync"].map(|n| named(n).unwrap()).to_vec();
+    let systems: Vec<&System> =
+        ["fast-only", "first-touch", "autotm-sync"].map(|n| named(n).unwrap()).to_vec();
     let fast = [Fast::Share(0.2), Fast::Amount(Bytes::mib(4))];
     let run = |threads| {
         let grid = Grid {
@@ -153,7 +175,8 @@ fn the_least_fast_memory_is_enough_and_less_is_not() {
     let goal = simulate(named("fast-only").unwrap(), &setting, 1).expect("it runs").time();
     let system = named("cachedarrays-lm").unwrap();
     let limit = goal.0 as f64 * 1.5;
-    let run = least_fast(system, &setting, goal, 0.5, 1, || ()).expect("it runs").expect("there is an amount");
+    let run =
+        least_fast(system, &setting, goal, 0.5, 1, || ()).expect("it runs").expect("there is an amount");
     let found = run.machine.tiers[0].capacity;
     assert!(run.time().0 as f64 <= limit && found < peak);
     let less = machine.clone().with_capacity(tiercel_core::TierId(0), Bytes(found.0 - peak.0 / 50));

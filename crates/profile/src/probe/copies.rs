@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tiercel_core::{Backend, Backing, Bandwidth, Bytes, CopyOrder, Error, Link, Machine, Nanos, Place, Tier, TierId};
+use tiercel_core::{
+    Backend, Backing, Bandwidth, Bytes, CopyOrder, Error, Link, Machine, Nanos, Place, Tier, TierId,
+};
 use tiercel_run::Host;
 
 use super::{ProbeError, median};

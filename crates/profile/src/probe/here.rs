@@ -73,7 +73,8 @@ fn keep_at(path: &Path, found: &Found) -> Result<(), ProbeError> {
     }
     // Whole or not at all: somebody else may be reading.
     let aside = path.with_extension(format!("{}.part", std::process::id()));
-    let written = std::fs::write(&aside, found.machine.to_toml()).and_then(|()| std::fs::rename(&aside, path));
+    let written =
+        std::fs::write(&aside, found.machine.to_toml()).and_then(|()| std::fs::rename(&aside, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&aside);
     }

@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tiercel_core::{
-    Backing, Bandwidth, Bytes, Error, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, Step, Tier, TierId,
+    Backing, Bandwidth, Bytes, Error, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, Step, Tier,
+    TierId,
 };
 use tiercel_run::{Array, Memory};
 
@@ -20,7 +21,9 @@ pub(super) struct Measured {
 impl Measured {
     /// The tier, with the most that any number of threads reached.
     pub(super) fn tier(&self, name: &str, backing: Backing, capacity: Bytes) -> Tier {
-        let most = |curve: &[(u32, Bandwidth)]| curve.iter().map(|point| point.1).fold(Bandwidth(1.0), super::faster);
+        let most = |curve: &[(u32, Bandwidth)]| {
+            curve.iter().map(|point| point.1).fold(Bandwidth(1.0), super::faster)
+        };
         Tier {
             name: name.to_string(),
             capacity,
@@ -36,7 +39,12 @@ impl Measured {
 }
 
 /// Measures memory with these numbers of threads.
-pub(super) fn measure(name: &str, backing: &Backing, size: Bytes, counts: &[u32]) -> Result<Measured, ProbeError> {
+pub(super) fn measure(
+    name: &str,
+    backing: &Backing,
+    size: Bytes,
+    counts: &[u32],
+) -> Result<Measured, ProbeError> {
     let mut memory = Memory::open(&alone(name, backing, size), Stay)?;
     let mut numbers = memory.array::<u64>("probe", (size.0 / 8) as usize)?;
     let (mut read, mut write) = (Vec::new(), Vec::new());

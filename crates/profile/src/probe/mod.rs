@@ -219,7 +219,10 @@ fn processor() -> String {
 }
 
 /// The median of what `pass` takes for so many bytes: at least three times, and for a while.
-fn median(bytes: Bytes, mut pass: impl FnMut() -> Result<Duration, ProbeError>) -> Result<Bandwidth, ProbeError> {
+fn median(
+    bytes: Bytes,
+    mut pass: impl FnMut() -> Result<Duration, ProbeError>,
+) -> Result<Bandwidth, ProbeError> {
     let started = Instant::now();
     let mut times = Vec::new();
     while times.len() < 3 || (times.len() < 9 && started.elapsed() < Duration::from_millis(150)) {

@@ -61,8 +61,7 @@ fn share(ratio: u32) -> Option<Fast> {
 }
 
 fn rows(bench: &Bench<'_>) -> Vec<Row> {
-    let nets: Vec<Net> =
-        CONVENTIONAL.iter().chain(&LARGE).map(|(_, net, _)| *net).chain([FIRST]).collect();
+    let nets: Vec<Net> = CONVENTIONAL.iter().chain(&LARGE).map(|(_, net, _)| *net).chain([FIRST]).collect();
     let traces = bench.traces(&nets);
     let mut jobs = Vec::new();
     for net in CONVENTIONAL.map(|(_, net, _)| net).into_iter().chain([FIRST]) {
@@ -139,7 +138,13 @@ fn losses(results: &Results) -> Vec<Row> {
         Ok((1.0 - geometric_mean(speeds.into_iter()).ok_or("nothing to mean")?) * 100.0)
     };
     let say = |what: &str, claim, system| {
-        row(format!("{what} at 4:1 and 1:1, geometric mean"), "Abstract", claim, loss(system), "% of the speed")
+        row(
+            format!("{what} at 4:1 and 1:1, geometric mean"),
+            "Abstract",
+            claim,
+            loss(system),
+            "% of the speed",
+        )
     };
     vec![
         say("lost by AutoTM (synchronous)", Claim::About(27.7), &autotm::SYNC),

@@ -166,7 +166,8 @@ fn times(results: &Results) -> Vec<Row> {
         let time = |mode: usize| (moved[0][mode] + moved[1][mode]) / dram[mode];
         for (mode, (label, system)) in MODES.iter().enumerate().filter(|(mode, _)| *mode != 4) {
             let paper = (time(mode) / time(4) * 100.0).round() / 100.0;
-            let ours = results.seconds(net, system, None).and_then(|a| Ok(a / results.seconds(net, &LM, None)?));
+            let ours =
+                results.seconds(net, system, None).and_then(|a| Ok(a / results.seconds(net, &LM, None)?));
             let what = format!("{name}: {label} against CA: LM");
             rows.push(row(what, "Figures 5 and 6", Claim::About(paper), ours, "times the time"));
         }
@@ -193,7 +194,13 @@ fn cache(results: &Results) -> Vec<Row> {
     let place = "Section V a, Figure 4";
     vec![
         row("ResNet 200: hit rate of 2LM: M above that of 2LM: ∅", place, Claim::About(18.0), more_hits, "%"),
-        row("ResNet 200: dirty misses of 2LM: M below those of 2LM: ∅", place, Claim::About(50.0), less_dirt, "%"),
+        row(
+            "ResNet 200: dirty misses of 2LM: M below those of 2LM: ∅",
+            place,
+            Claim::About(50.0),
+            less_dirt,
+            "%",
+        ),
     ]
 }
 

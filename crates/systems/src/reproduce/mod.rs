@@ -97,12 +97,7 @@ pub fn named(name: &str) -> Result<&'static Paper, String> {
 
 impl Paper {
     /// Simulates what it takes; `tick` is called after each simulation.
-    pub fn reproduce(
-        &self,
-        options: Options,
-        threads: usize,
-        tick: &(dyn Fn() + Sync),
-    ) -> Vec<Row> {
+    pub fn reproduce(&self, options: Options, threads: usize, tick: &(dyn Fn() + Sync)) -> Vec<Row> {
         (self.rows)(&Bench::new(self.machine, options, threads, tick))
     }
 }
