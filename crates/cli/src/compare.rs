@@ -11,9 +11,9 @@ use tiercel_systems::{ALL, Fast, Options, System, named};
 use tiercel_workload::{Lifetimes, Trace, nets};
 
 use crate::amounts::share;
+use crate::files::{self, end_when_interrupted};
 use crate::machine;
 use crate::progress::Progress;
-use crate::save::{end_when_interrupted, save};
 use crate::scene::{document, fraction, net_name};
 use crate::sizes::Sizes;
 use crate::staged;
@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
     gap: f64,
     /// For planners: the rounds of search after which the best plan so far is taken
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 2)]
     rounds: u32,
     /// Simulations at a time; results do not depend on it [default: one a core]
     #[arg(long, value_name = "N")]
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         cells.iter().map(|cell| row(cell, &traces, &batches, &machine.name, arguments.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
     if let Some(path) = &arguments.out {
-        save(path, all.as_bytes())?;
+        files::replace(path, &all)?;
     }
     if arguments.json {
         return Ok(all);

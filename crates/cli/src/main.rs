@@ -19,7 +19,6 @@ mod probe;
 mod progress;
 mod reproduce;
 mod run;
-mod save;
 mod scene;
 mod sizes;
 mod staged;

@@ -11,8 +11,8 @@ use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{DEFAULT, Fast, Options, Run, System, named, simulate};
 
 use crate::amounts::{duration, share};
+use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
-use crate::save::{end_when_interrupted, save};
 use crate::scene::{Scene, fraction};
 use crate::sizes::Sizes;
 
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         let planned = runs[0].planned.as_ref();
         let plan = planned.ok_or_else(|| format!("{} does not plan ahead: there is no plan", system.name))?;
         let text = serde_json::to_string(&plan.plan).map_err(|error| error.to_string())?;
-        save(path, text.as_bytes())?;
+        files::replace(path, &text)?;
     }
     if arguments.json {
         let documents: Vec<Value> = runs.iter().map(|run| document(&scene, run, &ends, arguments)).collect();
@@ -171,6 +171,7 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         Some(plan) => plan.traffic(scene.trace(), &run.machine),
         None => (run.fetched(), run.evicted()),
     };
+    let layout = run.planned.as_ref().and_then(|planned| planned.layout(scene.trace(), &run.machine));
     json!({
         "net": scene.net,
         "batch": scene.workload.batch(),
@@ -195,7 +196,7 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "recomputed_ns": 0,
         "stall_ns": run.stall().0,
         "peak_fast_bytes": run.peak_fast().0,
-        "layout_bytes": Value::Null,
+        "layout_bytes": layout.map(|bytes| bytes.0),
         "memory_price": price.map(|price| price.used),
         "memory_price_all_fast": price.map(|price| price.all_fast),
         "memory_price_share": price.map(|price| price.share()),

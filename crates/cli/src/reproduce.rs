@@ -9,8 +9,8 @@ use tiercel_systems::Options;
 use tiercel_systems::reproduce::{Claim, Paper, Row, named};
 
 use crate::amounts::duration;
+use crate::files::end_when_interrupted;
 use crate::progress::Notes;
-use crate::save::end_when_interrupted;
 use crate::staged;
 
 const EXAMPLES: &str = "\

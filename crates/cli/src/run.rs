@@ -14,7 +14,7 @@ use tiercel_systems::{
 };
 
 use crate::amounts::{duration, share};
-use crate::save::end_when_interrupted;
+use crate::files::end_when_interrupted;
 use crate::scene::{Scene, document};
 use crate::sizes::Sizes;
 use crate::staged;

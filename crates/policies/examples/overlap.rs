@@ -38,7 +38,8 @@ fn main() {
         let machine = machine.clone().with_capacity(TierId(0), Bytes(peak.0 * percent / 100));
         let began = Instant::now();
         let effort = Effort { time: Duration::from_secs(10), ..Effort::default() };
-        let plan = arranged(trace, &machine, &times, Formulation::Asynchronous, &effort).expect("a plan").plan;
+        let plan =
+            arranged(trace, &machine, &times, Formulation::Asynchronous, &effort).expect("a plan").plan;
         let took = began.elapsed();
         let mut policy = Follow::new(&plan, trace, &machine).expect("the plan can be played");
         let sim = Sim::with_times(machine.clone(), times.clone());
