@@ -35,7 +35,8 @@ const UNSAFE: [&str; 27] = [
 ];
 
 /// Crates from the one that knows least to the one that knows most; each depends only on those before it.
-const LAYERS: [&str; 8] = ["core", "workload", "run", "profile", "plan", "policies", "systems", "cli"];
+const LAYERS: [&str; 9] =
+    ["core", "workload", "report", "run", "profile", "plan", "policies", "systems", "cli"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -17,12 +17,14 @@ mod outcome;
 mod plan;
 mod probe;
 mod progress;
+mod report;
 mod reproduce;
 mod run;
 mod scene;
 mod sizes;
 mod staged;
 mod train;
+mod trial;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ enum Verb {
     Run(run::Arguments),
     Compare(compare::Arguments),
     Reproduce(reproduce::Arguments),
+    Report(report::Arguments),
     Train(Box<train::Arguments>),
     Completions(completions::Arguments),
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Verb::Completions(arguments) => {
             completions::run(&arguments, Arguments::command()).map_err(Failure::from)
         }
+        Verb::Report(arguments) => report::run(&arguments).map_err(Failure::from),
     };
     match result.and_then(|text| show(&text).map_err(Failure::from)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -57,7 +57,13 @@ impl Scene {
 
     /// What a system is set up for.
     pub fn setting<'a>(&'a self, machine: &'a Machine, options: Options) -> Setting<'a> {
-        Setting { trace: self.trace(), machine, times: &self.times, options }
+        Setting {
+            trace: self.trace(),
+            program: self.workload.program(),
+            machine,
+            times: &self.times,
+            options,
+        }
     }
 
     /// The workload and the machine in a line.

@@ -32,7 +32,8 @@ pub fn run(
     let task = Task::new(program.clone(), *batch, |program| prepare(program, threads));
     let trace = &task.training.trace;
     let machine = fitted(trace, choice, machine);
-    let setting = Setting { trace, machine: &machine, times: &scene.times, options: choice.options };
+    let setting =
+        Setting { trace, program: None, machine: &machine, times: &scene.times, options: choice.options };
     let prepared = choice.prepare_for(setting)?;
     let settings =
         Settings { seed: choice.options.seed, lookahead: prepared.lookahead, ..Settings::default() };

@@ -14,6 +14,11 @@ pub struct ZoneId(u8);
 impl ZoneId {
     /// The tier's memory outside all zones.
     pub const MAIN: ZoneId = ZoneId(0);
+
+    /// A small number that no other zone of the same tier has.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
 }
 
 /// Marks pieces of the main heap that belong to zones; no region has such a number.
@@ -86,6 +91,11 @@ impl Space {
             ZoneId::MAIN => &self.main,
             id => &self.zone(id).heap,
         }
+    }
+
+    /// The name of a zone; the memory outside all zones has none.
+    pub fn name(&self, id: ZoneId) -> &str {
+        if id == ZoneId::MAIN { "" } else { &self.zone(id).name }
     }
 
     /// Where a zone starts in its tier.

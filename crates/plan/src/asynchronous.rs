@@ -12,7 +12,7 @@ use crate::paths::States;
 use crate::primal::{Calendar, Primal, construct, improve};
 use crate::problem::Problem;
 use crate::scope::Scope;
-use crate::sequence::sequence;
+use crate::sequence::{play, sequence};
 use crate::solve::{Effort, Solution, near};
 
 /// Weights of the kernels' time, of copies towards slower tiers, and of copies towards faster ones.
@@ -51,6 +51,13 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         }
     }
     let mut plan = best?;
+    let mut paced = problem.clone();
+    if !near(bound, plan.cost, effort) && !over() {
+        if let Some((slower, better)) = pace(problem, &states, &duals[0], &plan, &over) {
+            (paced, plan) = (slower, better);
+        }
+    }
+    let problem = &paced;
     let mut costs = vec![plan.cost];
     while !near(bound, plan.cost, effort) && !over() && costs.len() as u32 <= effort.rounds {
         let mut tries = 0;
@@ -65,9 +72,38 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         }
     }
     sequence(problem, &states, &mut plan);
-    let (cost, bound) = (plan.cost, bound.min(plan.cost));
+    let cost = play(problem, &states, &plan).max(bound);
     let paths = plan.paths.into_iter().flatten().collect();
     Some(Solution { paths, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) })
+}
+
+/// How much longer an iteration may take so that copies fit beside kernels.
+const PACES: [f64; 7] = [1.04, 1.12, 1.3, 1.7, 2.3, 3.2, 4.5];
+
+/// Where links are the bottleneck, kernels wait whatever the plan, and what is copied meanwhile costs nothing more. So
+/// plans are made for slower iterations too; the best of them and its problem, if it is better than the plan at hand.
+fn pace(
+    problem: &Problem,
+    states: &States,
+    dual: &Dual,
+    plan: &Primal,
+    over: &dyn Fn() -> bool,
+) -> Option<(Problem, Primal)> {
+    let mut least = play(problem, states, plan);
+    let mut best = None;
+    let lanes = problem.lanes.as_ref()?;
+    for times in PACES {
+        let slower = Problem { lanes: Some(lanes.slowed(times)), ..problem.clone() };
+        let Some(plan) = construct(&slower, states, dual) else { continue };
+        let time = play(&slower, states, &plan);
+        if time < least {
+            (least, best) = (time, Some((slower, plan)));
+        }
+        if over() {
+            break;
+        }
+    }
+    best
 }
 
 /// Prices of problems without overlap, the best bound's first, and that bound.

@@ -114,7 +114,7 @@ impl Search {
     }
 
     /// Splits what is left of a part by what is least decided and matters most.
-    fn split(&mut self, problem: &Problem, dual: &Dual, guide: &Guide, part: &Part) {
+    fn split(&mut self, problem: &Problem, dual: &Dual, guide: &Guide<'_>, part: &Part) {
         let bound = dual.bound.max(part.bound);
         let Some((at, slot, keep, likely)) = self.question(problem, dual, guide) else {
             self.settled = self.settled.min(bound);
@@ -133,7 +133,12 @@ impl Search {
     }
 
     /// The tensor, the slot and the states of which to ask whether they are taken, and whether that is likely.
-    fn question(&self, problem: &Problem, dual: &Dual, guide: &Guide) -> Option<(usize, usize, u64, bool)> {
+    fn question(
+        &self,
+        problem: &Problem,
+        dual: &Dual,
+        guide: &Guide<'_>,
+    ) -> Option<(usize, usize, u64, bool)> {
         let steps = problem.calls.len();
         let mut best: Option<(f64, (usize, usize, u64, bool))> = None;
         for (at, item) in problem.items.iter().enumerate() {
@@ -164,11 +169,11 @@ impl Search {
     }
 
     /// What the room that a tensor may take on a tier is worth.
-    fn stake(&self, problem: &Problem, guide: &Guide, at: usize, tier: usize) -> f64 {
+    fn stake(&self, problem: &Problem, guide: &Guide<'_>, at: usize, tier: usize) -> f64 {
         let item = &problem.items[at];
         let slots = self.scope.slots(at).iter().enumerate();
         let may = slots.filter(|(_, open)| *open & self.scope.on(tier) != 0);
-        let rent = |slot: usize| guide.rent(tier, stretch(item, slot, problem.calls.len()));
-        may.map(|(slot, _)| rent(slot)).sum::<f64>() * item.bytes as f64
+        let rent = |slot: usize| guide.rent(at, tier, stretch(item, slot, problem.calls.len()));
+        may.map(|(slot, _)| rent(slot)).sum()
     }
 }

@@ -63,6 +63,12 @@ impl Lanes {
         lanes
     }
 
+    /// The links of an iteration that takes longer, evenly, so that more is copied beside each kernel.
+    pub(crate) fn slowed(&self, times: f64) -> Lanes {
+        let slow = |row: &Vec<f64>| row.iter().map(|free| free * times).collect();
+        Lanes { free: self.free.iter().map(slow).collect(), ..self.clone() }
+    }
+
     fn index(&self, lane: (u8, u8)) -> usize {
         usize::from(lane.0) * self.tiers + usize::from(lane.1)
     }

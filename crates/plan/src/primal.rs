@@ -53,8 +53,9 @@ struct Quote<'a> {
     primal: &'a Primal,
     problem: &'a Problem,
     item: &'a Item,
+    at: usize,
     /// Prices that keep room for others, while not all are placed.
-    guide: Option<&'a Guide>,
+    guide: Option<&'a Guide<'a>>,
     /// The states that are open at each slot, where not all are.
     open: Option<&'a [u64]>,
 }
@@ -80,7 +81,7 @@ impl Prices for Quote<'_> {
         if !left.fits(from, to, bytes) {
             return f64::INFINITY;
         }
-        self.guide.map_or(0.0, |guide| guide.rent(tier, (from, to)) * bytes)
+        self.guide.map_or(0.0, |guide| guide.rent(self.at, tier, (from, to)))
     }
 
     fn allows(&self, slot: usize, state: usize) -> bool {
@@ -102,6 +103,23 @@ impl Primal {
             cost: f64::INFINITY,
             scratch: Scratch::default(),
         }
+        .reserved(problem)
+    }
+
+    /// Keeps room for every tensor where it must be.
+    fn reserved(mut self, problem: &Problem) -> Primal {
+        problem.items.iter().for_each(|item| self.reserve(problem, item, -1.0));
+        self
+    }
+
+    /// Keeps room for a tensor without a path, or gives it up: where kernels work on the fastest tier alone, it must be
+    /// there whenever it is used.
+    fn reserve(&mut self, problem: &Problem, item: &Item, sign: f64) {
+        if let (true, Some(left)) = (problem.captive, &mut self.left[0]) {
+            for visit in &item.visits {
+                left.add(visit.step as usize, visit.step as usize + 1, sign * item.bytes as f64);
+            }
+        }
     }
 
     /// Places all tensors in an order, with prices to keep room for those that come later.
@@ -109,7 +127,7 @@ impl Primal {
         problem: &Problem,
         states: &States,
         order: &[usize],
-        guide: Option<&Guide>,
+        guide: Option<&Guide<'_>>,
         scope: Option<&Scope>,
     ) -> Option<Primal> {
         let mut primal = Primal::empty(problem);
@@ -146,12 +164,14 @@ impl Primal {
         problem: &Problem,
         states: &States,
         at: usize,
-        guide: Option<&Guide>,
+        guide: Option<&Guide<'_>>,
         scope: Option<&Scope>,
     ) -> bool {
         let item = &problem.items[at];
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
-        let quote = Quote { primal: self, problem, item, guide, open: scope.map(|scope| scope.slots(at)) };
+        self.reserve(problem, item, 1.0);
+        let quote =
+            Quote { primal: self, problem, item, at, guide, open: scope.map(|scope| scope.slots(at)) };
         let (cost, moves) = match &self.lanes {
             Some(lanes) if !item.visits.is_empty() => {
                 Ground { problem, states, lanes, left: &self.left, prices: &quote }.cheapest(item, &mut path)
@@ -162,6 +182,7 @@ impl Primal {
             }
         };
         self.scratch = scratch;
+        self.reserve(problem, item, -1.0);
         if cost.is_finite() {
             self.put(problem, states, at, path, moves);
         }
@@ -171,6 +192,7 @@ impl Primal {
     /// Gives a tensor a path, the moves of which cost so much.
     fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path, moves: f64) {
         let item = &problem.items[at];
+        self.reserve(problem, item, 1.0);
         self.occupy(problem, states, item, &path, -1.0);
         // What a table does not list counts with the moves: it depends on this tensor alone.
         let mut apart = moves;
@@ -191,6 +213,7 @@ impl Primal {
         let path = self.paths[at].take()?;
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
+        self.reserve(problem, item, -1.0);
         self.book(states, &path, 1.0);
         self.moving[at] = 0.0;
         for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {

@@ -82,6 +82,8 @@ pub struct Problem {
     pub(crate) latency: Vec<Vec<f64>>,
     /// The smallest fast memory for which the largest kernel has a placement.
     pub(crate) least: Bytes,
+    /// Whether kernels can work on the fastest tier alone.
+    pub(crate) captive: bool,
     /// What copies can do while kernels run, where they may.
     pub(crate) lanes: Option<Lanes>,
 }
@@ -161,6 +163,7 @@ impl Problem {
             latency: between(machine, |link| link.latency.0 as f64),
             items,
             least: Bytes::ZERO,
+            captive: !machine.tiers[1..].iter().any(|tier| tier.computable),
             lanes: None,
         };
         for step in 0..trace.kernels.len() {
@@ -280,9 +283,7 @@ impl Problem {
         if peak > everything {
             return Err(PlanError::TooSmall { step, wanted: peak, there: everything });
         }
-        let computable = |tier: usize| machine.tiers[tier].computable;
-        let elsewhere = (1..self.tiers).any(computable);
-        if !elsewhere {
+        if self.captive {
             let working_set =
                 |call: &Call| -> u64 { call.items.iter().map(|i| self.items[*i as usize].bytes).sum() };
             let small = |step: usize| match &self.room[0] {

@@ -37,6 +37,35 @@ pub(crate) fn sequence(problem: &Problem, states: &States, primal: &mut Primal) 
     arrive(problem, states, primal, &began);
 }
 
+/// How long an iteration takes when every link moves its copies in the order of their starts, and kernels wait for what
+/// must be done before them.
+pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> f64 {
+    let steps = problem.calls.len();
+    let mut flights: Vec<(u32, u32, usize, f64)> = Vec::new();
+    for side in [0, 1] {
+        for entry in entries(problem, states, primal, side) {
+            let path = primal.paths[entry.item].as_ref().expect("it has copies, so it has a path");
+            let flight = &path.flights[entry.visit][side];
+            let lane = usize::from(entry.lane.0) * problem.tiers + usize::from(entry.lane.1);
+            flights.push((flight.start, flight.done, lane, entry.time));
+        }
+    }
+    flights.sort_by(|a, b| a.partial_cmp(b).expect("times are numbers"));
+    let mut coming = flights.into_iter().peekable();
+    let mut ends: Vec<f64> = vec![0.0; steps + 1];
+    let mut lanes = vec![0.0_f64; problem.tiers * problem.tiers];
+    let (mut clock, times) = (0.0_f64, primal.times(problem));
+    for step in 0..=steps {
+        while let Some((_, done, lane, time)) = coming.next_if(|flight| flight.0 as usize <= step) {
+            lanes[lane] = lanes[lane].max(clock) + time;
+            let by = &mut ends[(done as usize).max(step)];
+            *by = by.max(lanes[lane]);
+        }
+        clock = clock.max(ends[step]) + times.get(step).copied().unwrap_or(0.0);
+    }
+    lanes.into_iter().fold(clock, f64::max)
+}
+
 /// The copies of one side of uses: those before them or those after them.
 fn entries(problem: &Problem, states: &States, primal: &Primal, side: usize) -> Vec<Entry> {
     let mut entries = Vec::new();

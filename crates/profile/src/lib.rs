@@ -26,8 +26,10 @@ pub mod autotm;
 pub mod fit;
 pub mod kinds;
 pub mod machines;
+pub mod measured;
 mod minimise;
 pub mod model;
 pub mod probe;
 
+pub use measured::Measured;
 pub use model::{Model, ModelError};

@@ -67,7 +67,7 @@ impl Grid<'_> {
     pub fn run(&self, tick: impl Fn() + Sync) -> Vec<Cell> {
         let fast_only = named("fast-only").expect("it is listed");
         let play = |system: &System, trace: &Trace, machine: &Machine| {
-            let setting = Setting { trace, machine, times: self.times, options: self.options };
+            let setting = Setting { trace, program: None, machine, times: self.times, options: self.options };
             let run = simulate(system, &setting, self.iterations);
             tick();
             run

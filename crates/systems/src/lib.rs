@@ -14,7 +14,7 @@
 //! let machine = machines::named("optane-autotm")?;
 //! let times = Times::new(Model::new(&machine)?);
 //! let machine = Fast::Share(0.2).machine(&trace, &machine);
-//! let setting = Setting { trace: &trace, machine: &machine, times: &times, options: Options::default() };
+//! let setting = Setting { trace: &trace, program: None, machine: &machine, times: &times, options: Options::default() };
 //! let run = simulate(named("cachedarrays-lm")?, &setting, 3)?;
 //! assert_eq!(run.iterations.len(), 3);
 //! assert!(run.time() > Nanos::ZERO);
@@ -28,10 +28,14 @@ pub mod curve;
 mod fast;
 mod fixed;
 mod memory_mode;
+mod pages;
 mod parallel;
 pub mod planning;
+mod redl;
 pub mod reproduce;
 mod simulate;
+mod swaps;
+mod tiercel;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +43,7 @@ use std::time::Duration;
 use tiercel_core::{Bytes, Machine, Nanos, Policy, TierId, Traffic};
 use tiercel_plan::{Flaw, PlanError};
 use tiercel_run::KernelTime;
-use tiercel_workload::{Kernel, Trace, spelling};
+use tiercel_workload::{Kernel, Program, Trace, spelling};
 
 pub use fast::{Fast, FastError};
 pub use parallel::each;
@@ -47,10 +51,10 @@ pub use planning::Planned;
 pub use simulate::{Recording, Run, simulate, simulate_prepared, simulate_recorded};
 
 /// The system that is used where none is named.
-pub const DEFAULT: &str = "autotm-async";
+pub const DEFAULT: &str = "tiercel";
 
 /// Every system, in the order in which tables list them: a new one joins with a line here and a file of its own.
-pub static ALL: [System; 11] = [
+pub static ALL: [System; 17] = [
     fixed::FAST_ONLY,
     fixed::SLOW_ONLY,
     fixed::FIRST_TOUCH,
@@ -62,6 +66,12 @@ pub static ALL: [System; 11] = [
     autotm::STATIC,
     autotm::SYNC,
     autotm::ASYNC,
+    redl::REDL,
+    pages::IAL,
+    pages::UNIFIED_MEMORY,
+    swaps::VDNN,
+    swaps::CAPUCHIN,
+    tiercel::TIERCEL,
 ];
 
 /// One system: what it is called, what it is, and how it is wired.
@@ -94,6 +104,8 @@ pub(crate) enum Room {
 pub struct Setting<'a> {
     /// What runs.
     pub trace: &'a Trace,
+    /// The program behind the trace, where there is one; what is computed again is decided on it.
+    pub program: Option<&'a Program>,
     /// What it runs on; the fastest tier's capacity is what the system may use of it.
     pub machine: &'a Machine,
     /// How long kernels take.
@@ -113,13 +125,34 @@ pub struct Options {
     pub rounds: u32,
     /// How many kernels ahead the policy hears what comes; the system's own choice where absent.
     pub lookahead: Option<usize>,
+    /// For Tiercel's own system: what may be done with what does not fit.
+    pub choices: Choices,
     /// What everything random follows from.
     pub seed: u64,
 }
 
+/// What may be done with tensors that do not fit into fast memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choices {
+    /// They are moved.
+    Move,
+    /// Activations are dropped and computed again; nothing moves.
+    Recompute,
+    /// Whichever is better for each.
+    #[default]
+    Both,
+}
+
 impl Default for Options {
     fn default() -> Options {
-        Options { gap: 0.01, time: Duration::from_secs(10), rounds: u32::MAX, lookahead: None, seed: 0 }
+        Options {
+            gap: 0.01,
+            time: Duration::from_secs(10),
+            rounds: u32::MAX,
+            lookahead: None,
+            choices: Choices::Both,
+            seed: 0,
+        }
     }
 }
 
@@ -133,12 +166,19 @@ pub struct Prepared {
     pub lookahead: usize,
     /// What it decided ahead of time, where it did.
     pub planned: Option<Planned>,
+    /// The program that it runs instead of the one that it was given: the same, with some of it computed again.
+    pub rewritten: Option<Arc<Program>>,
 }
 
 impl Prepared {
+    /// A policy as it is.
+    pub fn plain(policy: Box<dyn Policy>) -> Prepared {
+        Prepared { policy, warmup: 1, lookahead: 0, planned: None, rewritten: None }
+    }
+
     /// A policy that needs one iteration until memory looks as it does at the start of every later one.
     pub(crate) fn policy(policy: impl Policy + 'static) -> Prepared {
-        Prepared { policy: Box::new(policy), warmup: 1, lookahead: 0, planned: None }
+        Prepared { policy: Box::new(policy), warmup: 1, lookahead: 0, planned: None, rewritten: None }
     }
 }
 

@@ -41,7 +41,7 @@ impl Planner {
 
     /// Makes a plan.
     pub fn plan(self, setting: &Setting<'_>) -> Result<Planned, SystemError> {
-        let Setting { trace, machine, times, options } = *setting;
+        let Setting { trace, machine, times, options, .. } = *setting;
         let effort =
             Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
         let arranged = arranged(trace, machine, times, self.formulation(), &effort);

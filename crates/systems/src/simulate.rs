@@ -97,8 +97,9 @@ pub fn simulate_prepared(
     iterations: u32,
     recording: Recording,
 ) -> Result<Run, SystemError> {
-    let Setting { trace, machine, times, .. } = *setting;
-    let Prepared { mut policy, warmup, lookahead, planned } = prepared;
+    let Setting { machine, times, .. } = *setting;
+    let Prepared { mut policy, warmup, lookahead, planned, rewritten } = prepared;
+    let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
     let sim = Sim::with_times(machine.clone(), times.clone());
     let mut manager = Manager::new(machine.clone(), Counting::new(sim, machine));
     if recording == Recording::On {

@@ -17,7 +17,9 @@ mod tiers;
 
 use std::ptr::NonNull;
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId, Traffic};
+use tiercel_core::{
+    Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId, Traffic,
+};
 
 pub use error::HostError;
 
@@ -145,6 +147,10 @@ impl Backend for Host {
 
     fn cancel(&mut self, ticket: Ticket) {
         self.engine.cancel(ticket);
+    }
+
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        self.engine.span(ticket)
     }
 
     fn forget(&mut self, ticket: Ticket) {

@@ -68,7 +68,13 @@ impl<'a> Bench<'a> {
             let trace = traces.iter().find(|(net, _)| *net == job.net).map(|(_, trace)| trace);
             let trace = trace.expect("jobs are of the networks given");
             let machine = job.fast.map_or(self.machine.clone(), |fast| fast.machine(trace, &self.machine));
-            let setting = Setting { trace, machine: &machine, times: &self.times, options: self.options };
+            let setting = Setting {
+                trace,
+                program: None,
+                machine: &machine,
+                times: &self.times,
+                options: self.options,
+            };
             let run = simulate(&job.system, &setting, 2).map_err(|error| error.to_string());
             (self.tick)();
             Played { job: *job, peak: Lifetimes::new(trace).peak().1, run }
