@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tiercel_report::{Comparison, Report};
 use tiercel_systems::compare::{Cell, Grid, geometric_mean};
 use tiercel_systems::{ALL, Fast, Options, System, named};
 use tiercel_workload::{Lifetimes, Trace, nets};
@@ -58,6 +59,9 @@ pub struct Arguments {
     /// One JSON document instead of the tables
     #[arg(long)]
     json: bool,
+    /// Write one page with tables and curves, which needs nothing but a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Write that document to this file too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -69,6 +73,9 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     end_when_interrupted();
+    for path in arguments.html.iter().chain(&arguments.out) {
+        files::check(path)?;
+    }
     let systems = systems(&arguments.systems)?;
     let machine = machine::open(&arguments.machine)?;
     let times = machine::times(&machine)?;
@@ -106,6 +113,11 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let all = format!("{:#}\n", Value::Array(rows));
     if let Some(path) = &arguments.out {
         files::replace(path, &all)?;
+    }
+    if let Some(path) = &arguments.html {
+        let title = format!("Systems compared on {}", machine.name);
+        let report = Report::of_rows(title, Comparison::parse(all.as_bytes())?);
+        files::replace(path, report.html())?;
     }
     if arguments.json {
         return Ok(all);

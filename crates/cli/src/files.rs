@@ -26,19 +26,20 @@ pub fn end_when_interrupted() {
     });
 }
 
-/// Writes `text` to `path`. Whoever reads the file meanwhile, or after a crash, finds what was there before or all of
-/// `text`; what is no file, such as a pipe, is written to as it is.
-pub fn replace(path: &Path, text: &str) -> Result<(), String> {
+/// Writes `contents` to `path`. Whoever reads the file meanwhile, or after a crash, finds what was there before or all of
+/// `contents`; what is no file, such as a pipe, is written to as it is.
+pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
+    let contents = contents.as_ref();
     let wrong = |error| format!("cannot write `{}`: {error}", path.display());
     // Through a link, so that the link stays.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if path.exists() && !path.is_file() {
-        return fs::write(path, text).map_err(wrong);
+        return fs::write(path, contents).map_err(wrong);
     }
     let aside = aside(path);
     unfinished().push(aside.clone());
     let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
+        file.write_all(contents)?;
         file.sync_all()?;
         fs::rename(&aside, path)
     });

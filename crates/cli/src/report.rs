@@ -9,8 +9,8 @@ use tiercel_core::Bytes;
 use tiercel_report::events::is_events;
 use tiercel_report::{Comparison, Log, Report, Run, csv, perfetto};
 
+use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
-use crate::save::{end_when_interrupted, save};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -159,7 +159,7 @@ impl Read for Watched {
 fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
     let mut bytes = Vec::new();
     contents(&mut bytes).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
-    save(path, &bytes)?;
+    files::replace(path, &bytes)?;
     // Whoever closed standard error does not want to know.
     let _ = writeln!(io::stderr(), "tiercel: wrote {}, {}", path.display(), Bytes(bytes.len() as u64));
     Ok(())
