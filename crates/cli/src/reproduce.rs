@@ -24,7 +24,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The paper: autotm or cachedarrays
+    /// The paper: autotm, cachedarrays or redl
     #[arg(value_name = "PAPER")]
     paper: String,
     /// The time after which a planner's best plan so far is taken
