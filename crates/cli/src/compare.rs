@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tiercel_report::{Comparison, Report};
 use tiercel_systems::compare::{Cell, Grid, geometric_mean};
 use tiercel_systems::{ALL, Fast, Options, System, named};
 use tiercel_workload::{Lifetimes, Trace, nets};
 
 use crate::amounts::share;
+use crate::files::{self, end_when_interrupted};
 use crate::machine;
 use crate::progress::Progress;
-use crate::save::{end_when_interrupted, save};
 use crate::scene::{document, fraction, net_name};
 use crate::sizes::Sizes;
 use crate::staged;
@@ -50,7 +51,7 @@ pub struct Arguments {
     #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
     gap: f64,
     /// For planners: the rounds of search after which the best plan so far is taken
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 2)]
     rounds: u32,
     /// Simulations at a time; results do not depend on it [default: one a core]
     #[arg(long, value_name = "N")]
@@ -58,6 +59,9 @@ pub struct Arguments {
     /// One JSON document instead of the tables
     #[arg(long)]
     json: bool,
+    /// Write one page with tables and curves, which needs nothing but a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Write that document to this file too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -69,6 +73,9 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     end_when_interrupted();
+    for path in arguments.html.iter().chain(&arguments.out) {
+        files::check(path)?;
+    }
     let systems = systems(&arguments.systems)?;
     let machine = machine::open(&arguments.machine)?;
     let times = machine::times(&machine)?;
@@ -105,7 +112,12 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         cells.iter().map(|cell| row(cell, &traces, &batches, &machine.name, arguments.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
     if let Some(path) = &arguments.out {
-        save(path, all.as_bytes())?;
+        files::replace(path, &all)?;
+    }
+    if let Some(path) = &arguments.html {
+        let title = format!("Systems compared on {}", machine.name);
+        let report = Report::of_rows(title, Comparison::parse(all.as_bytes())?);
+        files::replace(path, report.html())?;
     }
     if arguments.json {
         return Ok(all);

@@ -9,7 +9,7 @@ use tiercel_workload::summary::{PHASES, ROLES};
 use tiercel_workload::{Lifetimes, Summary, Workload, text};
 
 use crate::figures::{grouped, scaled, sparkline};
-use crate::save::save;
+use crate::files;
 use crate::sizes::Sizes;
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     let workload = arguments.sizes.open(&arguments.what)?;
     if let Some(path) = &arguments.out {
-        save(path, text::write(workload.trace()).as_bytes())?;
+        files::replace(path, &text::write(workload.trace()))?;
     }
     let lifetimes = Lifetimes::new(workload.trace());
     let summary = Summary::new(&workload, &lifetimes, 10);

@@ -1,21 +1,45 @@
-//! Files that are there as a whole or not at all.
+//! Files that are there as a whole or not at all, also when somebody interrupts.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Writes `text` to `path`. Whoever reads the file meanwhile, or after a crash, finds what was there before or all of
-/// `text`; what is no file, such as a pipe, is written to as it is.
-pub fn replace(path: &Path, text: &str) -> Result<(), String> {
+/// Files that are half-written right now.
+static ASIDE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    ASIDE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the program when somebody interrupts it, with nothing left behind. For verbs that have nothing to save.
+pub fn end_when_interrupted() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Without a handler the program ends too, and at worst leaves a file aside.
+        let _ = ctrlc::set_handler(|| {
+            for path in unfinished().drain(..) {
+                let _ = fs::remove_file(path);
+            }
+            std::process::exit(130);
+        });
+    });
+}
+
+/// Writes `contents` to `path`. Whoever reads the file meanwhile, or after a crash, finds what was there before or all of
+/// `contents`; what is no file, such as a pipe, is written to as it is.
+pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
+    let contents = contents.as_ref();
     let wrong = |error| format!("cannot write `{}`: {error}", path.display());
     // Through a link, so that the link stays.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if path.exists() && !path.is_file() {
-        return fs::write(path, text).map_err(wrong);
+        return fs::write(path, contents).map_err(wrong);
     }
     let aside = aside(path);
+    unfinished().push(aside.clone());
     let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
+        file.write_all(contents)?;
         file.sync_all()?;
         fs::rename(&aside, path)
     });
@@ -23,6 +47,7 @@ pub fn replace(path: &Path, text: &str) -> Result<(), String> {
         // It may not have come to be.
         let _ = fs::remove_file(&aside);
     }
+    unfinished().retain(|other| *other != aside);
     written.map_err(wrong)
 }
 

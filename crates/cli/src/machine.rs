@@ -6,6 +6,7 @@ use tiercel_core::Machine;
 use tiercel_profile::probe::here;
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
+use tiercel_workload::spelling::nearest;
 
 use crate::progress::Notes;
 
@@ -15,12 +16,15 @@ pub fn open(name: &str) -> Result<Machine, String> {
     if name.contains('/') || path.extension().is_some_and(|extension| extension == "toml") {
         let text = std::fs::read(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
         let text = String::from_utf8(text).map_err(|_| format!("{name}: machine file: it is not text"))?;
-        return Machine::parse(&text).map_err(|error| format!("{name}: {error}"));
+        return Machine::parse(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()));
     }
     if name == "here" {
         return this_machine();
     }
-    machines::named(name).map_err(|error| error.to_string())
+    machines::named(name).map_err(|error| match nearest(name, machines::names().chain(["here"])) {
+        Some("here") => format!("no machine `{name}`; did you mean `here`?"),
+        _ => error.to_string(),
+    })
 }
 
 /// This machine as it was measured; measured now where it has not been.

@@ -20,7 +20,6 @@ mod progress;
 mod report;
 mod reproduce;
 mod run;
-mod save;
 mod scene;
 mod sizes;
 mod staged;

@@ -7,12 +7,15 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Bytes, Nanos};
+use tiercel_plan::recompute::fastest;
 use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{DEFAULT, Fast, Options, Run, System, named, simulate};
 
+use tiercel_workload::Trace;
+
 use crate::amounts::{duration, share};
+use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
-use crate::save::{end_when_interrupted, save};
 use crate::scene::{Scene, fraction};
 use crate::sizes::Sizes;
 
@@ -82,10 +85,16 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         None => sweep(&scene, system, options, &arguments.fast)?,
     };
     if let Some(path) = &arguments.out {
+        if runs[0].rewritten.is_some() {
+            return Err(format!(
+                "{} computes some activations again, which a plan alone cannot say; `--system autotm-async` only moves",
+                system.name
+            ));
+        }
         let planned = runs[0].planned.as_ref();
         let plan = planned.ok_or_else(|| format!("{} does not plan ahead: there is no plan", system.name))?;
         let text = serde_json::to_string(&plan.plan).map_err(|error| error.to_string())?;
-        save(path, text.as_bytes())?;
+        files::replace(path, &text)?;
     }
     if arguments.json {
         let documents: Vec<Value> = runs.iter().map(|run| document(&scene, run, &ends, arguments)).collect();
@@ -162,15 +171,27 @@ fn inverse(
     })
 }
 
+/// What was played: the workload, or what the system made of it.
+fn played<'a>(scene: &'a Scene, run: &'a Run) -> &'a Trace {
+    run.rewritten.as_ref().map_or(scene.trace(), |program| &program.trace)
+}
+
+/// The time that kernels take which are computed again, with everything in fast memory.
+fn recomputed(scene: &Scene, run: &Run) -> Nanos {
+    let work = |trace: &Trace| -> f64 { fastest(&trace.kernels, &run.machine, &scene.times).iter().sum() };
+    Nanos((work(played(scene, run)) - work(scene.trace())).max(0.0).round() as u64)
+}
+
 fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Value {
     let plan = run.planned.as_ref().map(|planned| &planned.plan);
     let fast = run.machine.tiers[0].capacity;
     let price = Price::of(run, scene.peak);
     let time = plan.map_or(run.time(), |plan| Nanos(plan.iteration_ns.round() as u64));
     let (fetched, evicted) = match plan {
-        Some(plan) => plan.traffic(scene.trace(), &run.machine),
+        Some(plan) => plan.traffic(played(scene, run), &run.machine),
         None => (run.fetched(), run.evicted()),
     };
+    let layout = run.planned.as_ref().and_then(|planned| planned.layout(played(scene, run), &run.machine));
     json!({
         "net": scene.net,
         "batch": scene.workload.batch(),
@@ -192,10 +213,10 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "moves": plan.map(|plan| plan.moves.len()),
         "fetched_bytes": fetched.0,
         "evicted_bytes": evicted.0,
-        "recomputed_ns": 0,
+        "recomputed_ns": recomputed(scene, run).0,
         "stall_ns": run.stall().0,
         "peak_fast_bytes": run.peak_fast().0,
-        "layout_bytes": Value::Null,
+        "layout_bytes": layout.map(|bytes| bytes.0),
         "memory_price": price.map(|price| price.used),
         "memory_price_all_fast": price.map(|price| price.all_fast),
         "memory_price_share": price.map(|price| price.share()),

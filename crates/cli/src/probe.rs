@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tiercel_core::{Bandwidth, Machine};
 use tiercel_profile::probe::{Found, Settings, here, probe};
 
+use crate::files::{self, end_when_interrupted};
 use crate::progress::Notes;
-use crate::save::{end_when_interrupted, save};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     drop(notes);
     let kept = here::keep(&found).map_err(|error| error.to_string())?;
     if let Some(path) = &arguments.out {
-        save(path, found.machine.to_toml().as_bytes())?;
+        files::replace(path, &found.machine.to_toml())?;
     }
     if arguments.json {
         return Ok(format!("{:#}\n", document(&found, &kept)));

@@ -9,9 +9,8 @@ use tiercel_core::Bytes;
 use tiercel_report::events::is_events;
 use tiercel_report::{Comparison, Log, Report, Run, csv, perfetto};
 
-use crate::files::replace;
+use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
-use crate::save::end_when_interrupted;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -160,8 +159,7 @@ impl Read for Watched {
 fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
     let mut bytes = Vec::new();
     contents(&mut bytes).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
-    // Everything that is written here is text.
-    replace(path, &String::from_utf8_lossy(&bytes))?;
+    files::replace(path, &bytes)?;
     // Whoever closed standard error does not want to know.
     let _ = writeln!(io::stderr(), "tiercel: wrote {}, {}", path.display(), Bytes(bytes.len() as u64));
     Ok(())

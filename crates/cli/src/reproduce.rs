@@ -9,8 +9,8 @@ use tiercel_systems::Options;
 use tiercel_systems::reproduce::{Claim, Paper, Row, named};
 
 use crate::amounts::duration;
+use crate::files::end_when_interrupted;
 use crate::progress::Notes;
-use crate::save::end_when_interrupted;
 use crate::staged;
 
 const EXAMPLES: &str = "\
@@ -24,7 +24,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The paper: autotm or cachedarrays
+    /// The paper: autotm, cachedarrays or redl
     #[arg(value_name = "PAPER")]
     paper: String,
     /// The time after which a planner's best plan so far is taken

@@ -1,20 +1,21 @@
 //! `tiercel run`: plays a network or a trace under one system, simulated or on real memory.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use tiercel_core::{Bytes, Machine, Nanos};
+use tiercel_core::{Bytes, Machine, Nanos, Stamped};
 use tiercel_plan::Plan;
+use tiercel_report::Header;
 use tiercel_systems::planning::play;
 use tiercel_systems::{
     DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, named, simulate_prepared,
 };
 
 use crate::amounts::{duration, share};
-use crate::save::end_when_interrupted;
+use crate::files::{self, end_when_interrupted};
 use crate::scene::{Scene, document};
 use crate::sizes::Sizes;
 use crate::staged;
@@ -53,6 +54,9 @@ pub struct Arguments {
     /// Play this plan, as `tiercel plan --out` writes it, with the fast memory that it was made for
     #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast"])]
     plan: Option<PathBuf>,
+    /// Write what happens to this file, for `tiercel report`
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
     /// How many kernels ahead the policy hears what comes; the system's own choice unless set
     #[arg(long, value_name = "N")]
     lookahead: Option<usize>,
@@ -82,6 +86,9 @@ enum On {
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
+    if let Some(path) = &arguments.events {
+        files::check(path)?;
+    }
     let plan = arguments.plan.as_ref().map(read_plan).transpose()?;
     let system = match &plan {
         None => Some(named(&arguments.system).map_err(|error| error.to_string())?),
@@ -101,15 +108,31 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let choice = Choice { system, plan, options };
     if arguments.on == On::Host {
         let threads = arguments.threads.unwrap_or_else(staged::cores);
-        let outcome = staged::run(&scene, &machine, &choice, arguments.iterations, threads)?;
+        let outcome = staged::run(
+            &scene,
+            &machine,
+            &choice,
+            arguments.iterations,
+            threads,
+            arguments.events.as_deref(),
+        )?;
         return Ok(if arguments.json { format!("{:#}\n", outcome.document()) } else { outcome.table() });
     }
     end_when_interrupted();
     let machine = system.map_or(machine.clone(), |system| system.machine(scene.trace(), &machine));
     let setting = scene.setting(&machine, options);
     let prepared = choice.prepare(&scene, &machine)?;
-    let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, Recording::Off);
+    let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
+    let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
     let played = played.map_err(|error| error.to_string())?;
+    if let Some(path) = &arguments.events {
+        let trace = played.rewritten.as_ref().map_or(scene.trace(), |program| &program.trace);
+        let mut header = Header::simulated(trace, &played.machine, &played.system);
+        header.net = scene.net.clone();
+        (header.batch, header.peak_bytes) = (scene.workload.batch(), Some(scene.peak));
+        header.warmup_iterations = played.warmup;
+        write_events(path, &header, &played.events)?;
+    }
     if arguments.json {
         let mut fields = document(&played, scene.peak, arguments.seed);
         fields.insert("net".into(), json!(scene.net));
@@ -149,6 +172,14 @@ impl Choice {
         };
         prepared.map_err(|error| error.to_string())
     }
+}
+
+/// Writes down what happened.
+pub fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> Result<(), String> {
+    let mut lines = Vec::new();
+    tiercel_report::write_events(&mut lines, header, events)
+        .map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+    files::replace(path, &lines)
 }
 
 fn read_plan(path: &PathBuf) -> Result<Plan, String> {

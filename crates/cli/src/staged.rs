@@ -1,13 +1,16 @@
 //! A run on this machine's memory with real arithmetic, on data made up for it: what `tiercel run --on host` does.
 
+use std::path::Path;
+
 use tiercel_core::{Machine, TierId};
+use tiercel_report::Header;
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
 use tiercel_systems::Setting;
 use tiercel_workload::{Lifetimes, Workload};
 
 use crate::outcome::Outcome;
-use crate::run::Choice;
+use crate::run::{Choice, write_events};
 use crate::scene::Scene;
 
 /// One thread for each core.
@@ -22,6 +25,7 @@ pub fn run(
     choice: &Choice,
     iterations: u32,
     threads: usize,
+    events: Option<&Path>,
 ) -> Result<Outcome, String> {
     let Workload::Program { program, batch } = &scene.workload else {
         return Err(format!(
@@ -40,9 +44,18 @@ pub fn run(
     let library = |program: &_| Library::new(program, threads);
     let trainer = Trainer::new(&task, &machine, prepared.policy, Box::new(Synthetic), settings, library);
     let mut trainer = trainer.map_err(|error| error.to_string())?;
+    if events.is_some() {
+        trainer.record_events();
+    }
     let mut lessons = Vec::new();
     for _ in 0..iterations {
         lessons.push(trainer.iterate().map_err(|error| error.to_string())?);
+    }
+    if let Some(path) = events {
+        let mut header = Header::measured(trace, &machine, choice.name(), |tier| trainer.emulated(tier));
+        header.net = scene.net.clone();
+        (header.batch, header.peak_bytes) = (Some(*batch), Some(Lifetimes::new(trace).peak().1));
+        write_events(path, &header, &trainer.take_events())?;
     }
     let slowest = machine.tier(machine.slowest());
     Ok(Outcome {

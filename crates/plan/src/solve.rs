@@ -17,7 +17,8 @@ pub struct Effort {
     pub gap: f64,
     /// The time after which the best plan so far is taken.
     pub time: Duration,
-    /// The rounds of search after which it is taken too: unlike a time, the same on every machine.
+    /// The rounds of search after which it is taken too, unless all 32 bits are set: unlike a time, the same on every
+    /// machine.
     pub rounds: u32,
     /// Where randomness starts.
     pub seed: u64,
@@ -25,7 +26,14 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { gap: 0.01, time: Duration::from_secs(10), rounds: 10_000, seed: 0 }
+        Effort { gap: 0.01, time: Duration::from_secs(10), rounds: u32::MAX, seed: 0 }
+    }
+}
+
+impl Effort {
+    /// Whether rounds end the search, so that with time enough its result is the same on every machine.
+    pub(crate) fn counts(&self) -> bool {
+        self.rounds != u32::MAX
     }
 }
 
@@ -133,7 +141,7 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     let mut search = Search::new(problem, &states, &dual);
     while let Some(plan) = &mut best {
         // Splitting goes by the clock, which rounds are there to avoid.
-        if near(bound, plan.cost) || over() || progress.rounds() >= effort.rounds {
+        if near(bound, plan.cost) || over() || effort.counts() {
             break;
         }
         let cutoff = plan.cost * (1.0 - effort.gap);

@@ -142,7 +142,7 @@ pub(crate) const COLUMNS: [Column; 18] = [
         "fast used",
         "the most fast memory that was in use at once",
         |r| ran(r).then(|| r.peak_fast_bytes.to_string()),
-        |r| ran(r).then(|| r.peak_fast_bytes.0 as f64),
+        |r| ran(r).then_some(r.peak_fast_bytes.0 as f64),
     ),
     figures(
         "predicted_ns",

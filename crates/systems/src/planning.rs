@@ -1,8 +1,9 @@
 //! From a planner to a policy: the one place that knows the planners.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use tiercel_core::Machine;
+use tiercel_core::{Bytes, Machine};
 use tiercel_plan::{Effort, Formulation, Plan, PlanError, arranged};
 use tiercel_policies::Follow;
 use tiercel_workload::Trace;
@@ -66,6 +67,22 @@ pub struct Planned {
     pub solve: Option<Duration>,
     /// Whether the search stopped because the plan was good enough.
     pub met: bool,
+}
+
+impl Planned {
+    /// How far up the fastest tier the plan's tensors reach, where it gives them places.
+    pub fn layout(&self, trace: &Trace, machine: &Machine) -> Option<Bytes> {
+        let fastest = &machine.tiers[0].name;
+        let sizes: HashMap<&str, Bytes> = trace.tensors.iter().map(|t| (t.name.as_str(), t.bytes)).collect();
+        let births = self.plan.births.iter().map(|b| (&b.tensor, &b.tier, b.offset));
+        let moves = self.plan.moves.iter().map(|m| (&m.tensor, &m.to, m.offset));
+        let here = births.chain(moves).filter(|(_, tier, _)| *tier == fastest);
+        let ends = here.filter_map(|(tensor, _, offset)| {
+            let size = Bytes(sizes.get(tensor.as_str())?.0.max(1)).round_up(machine.grain())?;
+            Some(Bytes(offset?.checked_add(size.0)?))
+        });
+        ends.max()
+    }
 }
 
 /// Plans, and hands over the policy that plays the plan.

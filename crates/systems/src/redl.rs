@@ -4,14 +4,11 @@ use tiercel_policies::Redl;
 
 use crate::{Prepared, Room, System};
 
-/// Iterations after which the search for the period has ended on every network tried.
-const SETTLED: u32 = 24;
-
 /// ReDL.
 pub(crate) const REDL: System = System {
     name: "redl",
     about: "short-lived objects move when idle, the others by periods; late moves leave kernels on slow memory",
     paper: "ReDL",
     room: Room::Given,
-    prepare: |_| Ok(Prepared { warmup: SETTLED, ..Prepared::policy(Redl::new()) }),
+    prepare: |_| Ok(Prepared::policy(Redl::new())),
 };

@@ -4,14 +4,11 @@ use tiercel_policies::Sentinel;
 
 use crate::{Prepared, Room, System};
 
-/// Iterations after which trials have ended: one that is profiled, and a few for each interval that is tried.
-const SETTLED: u32 = 40;
-
 /// Sentinel.
 pub(crate) const SENTINEL: System = System {
     name: "sentinel",
     about: "profiles an iteration, keeps what lives briefly in a zone and moves the rest by intervals",
     paper: "Sentinel, HPCA 2021",
     room: Room::Given,
-    prepare: |_| Ok(Prepared { warmup: SETTLED, ..Prepared::policy(Sentinel::new()) }),
+    prepare: |_| Ok(Prepared::policy(Sentinel::new())),
 };

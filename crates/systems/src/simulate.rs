@@ -3,12 +3,14 @@
 //! Warm-up iterations are played and discarded. Beside what the manager counts, the bytes that kernels and copies move
 //! on each tier are summed, as the papers measure them with counters of the memory controllers.
 
+use std::sync::Arc;
+
 use tiercel_core::{
-    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Stamped, Step, Ticket,
-    Totals,
+    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Policy, Stamped, Step,
+    Ticket, Totals,
 };
 use tiercel_run::{Executor, Iteration, Sim, Work, World};
-use tiercel_workload::{Tensor, Trace};
+use tiercel_workload::{Program, Tensor, Trace};
 
 use crate::{Planned, Prepared, Setting, System, SystemError};
 
@@ -29,6 +31,8 @@ pub struct Run {
     pub traffic: Vec<(Bytes, Bytes)>,
     /// What was decided ahead of time.
     pub planned: Option<Planned>,
+    /// The program that was played instead of the one that was given, where the system computes some of it again.
+    pub rewritten: Option<Arc<Program>>,
     /// What happened, from the start of the first warm-up, where that was asked for.
     pub events: Vec<Stamped>,
 }
@@ -61,6 +65,9 @@ impl Run {
         self.totals.peak.first().copied().unwrap_or_default()
     }
 }
+
+/// Iterations after which a policy that still learns is taken as it is.
+const PATIENCE: u32 = 64;
 
 /// Whether events are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,36 +113,31 @@ pub fn simulate_prepared(
         manager.record();
     }
     let mut executor = Executor::new(trace).lookahead(lookahead);
-    let mut played = Vec::new();
-    // Whoever learns has learned at the latest when the warm-up is over.
-    let mut most = warmup;
-    let mut iteration = 0;
-    while iteration < most + iterations {
-        if iteration > 0 && iteration < most && policy.settled() {
-            most = iteration;
-        }
-        if iteration == most {
-            manager.backend_mut().traffic.fill((Bytes::ZERO, Bytes::ZERO));
-        }
-        let figures = executor.iterate(&mut manager, policy.as_mut());
-        let figures = figures.map_err(|error| located(name, trace, error))?;
-        if iteration >= most {
-            played.push(figures);
-        }
-        iteration += 1;
+    let mut play = |manager: &mut Manager<Counting>, policy: &mut dyn Policy| {
+        executor.iterate(manager, policy).map_err(|error| located(name, trace, error))
+    };
+    let mut warmed = 0;
+    while warmed < warmup || (warmed < PATIENCE && !policy.settled()) {
+        play(&mut manager, policy.as_mut())?;
+        warmed += 1;
     }
-    let warmup = most;
+    manager.backend_mut().traffic.fill((Bytes::ZERO, Bytes::ZERO));
+    let mut played = Vec::new();
+    for _ in 0..iterations {
+        played.push(play(&mut manager, policy.as_mut())?);
+    }
     let n = u64::from(iterations.max(1));
     let each = |(read, write): &(Bytes, Bytes)| (Bytes(read.0 / n), Bytes(write.0 / n));
     Ok(Run {
         system: name.to_string(),
         machine: machine.clone(),
         iterations: played,
-        warmup,
+        warmup: warmed,
         totals: manager.totals().clone(),
         traffic: manager.backend().traffic.iter().map(each).collect(),
         planned,
         events: manager.take_events(),
+        rewritten: rewritten.clone(),
     })
 }
 

@@ -142,7 +142,7 @@ pub fn pack_watched(
     effort: &Effort,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Packing, LayoutError> {
-    let clock = Clock::new(effort.time);
+    let clock = Clock::new(effort);
     check(buffers)?;
     let unit = unit(buffers);
     let raw: Vec<Raw> = buffers.iter().map(|buffer| scaled(buffer, unit)).collect();

@@ -231,6 +231,14 @@ impl<P: Policy> Policy for Waiting<P> {
         self.0.name()
     }
 
+    fn coming(&mut self, m: &mut Manager, step: Step, op: &str) -> Result<(), Error> {
+        self.0.coming(m, step, op)
+    }
+
+    fn layer_ended(&mut self, m: &mut Manager) -> Result<(), Error> {
+        self.0.layer_ended(m)
+    }
+
     fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {
         self.0.place(m, object)?;
         m.drain()
@@ -252,6 +260,10 @@ impl<P: Policy> Policy for Waiting<P> {
 
     fn iteration_ended(&mut self, m: &mut Manager) -> Result<(), Error> {
         self.0.iteration_ended(m)
+    }
+
+    fn settled(&self) -> bool {
+        self.0.settled()
     }
 }
 

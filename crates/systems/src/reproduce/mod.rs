@@ -7,6 +7,7 @@
 mod autotm;
 mod bench;
 mod cachedarrays;
+mod redl;
 
 use std::fmt;
 
@@ -30,7 +31,7 @@ pub struct Paper {
 }
 
 /// Every paper.
-pub static ALL: [Paper; 2] = [autotm::PAPER, cachedarrays::PAPER];
+pub static ALL: [Paper; 3] = [autotm::PAPER, cachedarrays::PAPER, redl::PAPER];
 
 /// What a paper says of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
