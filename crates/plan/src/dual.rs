@@ -31,7 +31,7 @@ pub(crate) struct Dual {
     misfit: Figures,
     toward: Figures,
     scale: Figures,
-    pub(crate) pace: f64,
+    pace: f64,
     stuck: usize,
     scratch: Scratch,
     margins: Margins,

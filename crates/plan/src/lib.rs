@@ -6,8 +6,6 @@ mod branch;
 mod dual;
 pub mod exact;
 mod highs;
-#[allow(missing_docs)]
-pub mod knob;
 mod margins;
 #[cfg(test)]
 mod oracle;

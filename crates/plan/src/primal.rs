@@ -84,9 +84,9 @@ impl Prices for Quote<'_> {
 }
 
 impl Primal {
-    /// Nothing placed.
+    /// Nothing placed, and room kept for where tensors must be in any plan.
     fn empty(problem: &Problem) -> Primal {
-        Primal {
+        let mut primal = Primal {
             paths: vec![None; problem.items.len()],
             placements: vec![0; problem.calls.len()],
             unplaced: problem.calls.iter().map(|call| (1 << call.items.len()) - 1).collect(),
@@ -94,6 +94,19 @@ impl Primal {
             moving: vec![0.0; problem.items.len()],
             cost: f64::INFINITY,
             scratch: Scratch::default(),
+        };
+        for item in &problem.items {
+            primal.reserve(item, -1.0);
+        }
+        primal
+    }
+
+    /// Keeps room for a tensor without a place where it must be, or gives it back.
+    fn reserve(&mut self, item: &Item, sign: f64) {
+        for (tier, from, to) in &item.needs {
+            if let Some(left) = &mut self.left[*tier] {
+                left.add(*from, *to, sign * item.bytes as f64);
+            }
         }
     }
 
@@ -142,11 +155,13 @@ impl Primal {
         scope: Option<&Scope>,
     ) -> bool {
         let item = &problem.items[at];
+        self.reserve(item, 1.0);
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
         let quote =
             Quote { primal: self, problem, item, at, guide, open: scope.map(|scope| scope.slots(at)) };
         let cost = cheapest(problem, states, item, &quote, &mut scratch, &mut path);
         self.scratch = scratch;
+        self.reserve(item, -1.0);
         if cost.is_finite() {
             self.put(problem, states, at, path);
         }
@@ -155,6 +170,7 @@ impl Primal {
 
     fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path) {
         let item = &problem.items[at];
+        self.reserve(item, 1.0);
         self.occupy(problem, states, item, &path, -1.0);
         // What a table does not list counts with the moves: it depends on this tensor alone.
         let mut apart = moving(states, item, &path);
@@ -173,6 +189,7 @@ impl Primal {
         let path = self.paths[at].take()?;
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
+        self.reserve(item, -1.0);
         self.moving[at] = 0.0;
         for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {
             self.set(problem, visit.step as usize, usize::from(visit.operand), 0);

@@ -9,6 +9,9 @@ use tiercel_run::KernelTime;
 use tiercel_workload::trace::Use;
 use tiercel_workload::{Lifetimes, TensorId, Trace};
 
+use crate::paths::States;
+use crate::scope::{Scope, stretch};
+
 /// Whether tensors may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formulation {
@@ -40,6 +43,8 @@ pub(crate) struct Item {
     pub(crate) persistent: bool,
     /// It exists from the first kernel on although no kernel makes it.
     pub(crate) fed: bool,
+    /// Where it must be in any plan: a tier, and from which step up to which.
+    pub(crate) needs: Vec<(usize, usize, usize)>,
 }
 
 /// A kernel with a time for every placement of its operands.
@@ -140,6 +145,7 @@ impl Problem {
                 visits: Vec::new(),
                 persistent: tensor.persistent,
                 fed: tensor.role == tiercel_workload::trace::Role::Input && !tensor.persistent,
+                needs: Vec::new(),
             });
         }
         let mut problem = Problem {
@@ -157,6 +163,12 @@ impl Problem {
             problem.call(trace, machine, times, &index, step);
         }
         problem.check(trace, machine, &lifetimes)?;
+        let mut scope = Scope::root(&problem, &States::new(&problem));
+        if scope.tighten(&problem) {
+            for at in 0..problem.items.len() {
+                problem.items[at].needs = scope.needs(&problem, at);
+            }
+        }
         Ok(problem)
     }
 
@@ -243,6 +255,18 @@ impl Problem {
         placement / self.tiers.pow(operand as u32) % self.tiers
     }
 
+    /// The bytes of all tensors that are alive and used, at each step.
+    fn live(&self) -> Vec<u64> {
+        let steps = self.calls.len();
+        let mut live = vec![0; steps];
+        for item in self.items.iter().filter(|item| !item.visits.is_empty()) {
+            let first = stretch(item, 0, steps).0;
+            let end = stretch(item, 2 * item.visits.len(), steps).1;
+            live[first..end].iter_mut().for_each(|sum| *sum += item.bytes);
+        }
+        live
+    }
+
     /// Refuses what no plan could satisfy.
     fn check(&mut self, trace: &Trace, machine: &Machine, lifetimes: &Lifetimes) -> Result<(), PlanError> {
         let everything: Bytes = machine.tiers.iter().map(|t| t.capacity).sum();
@@ -250,6 +274,7 @@ impl Problem {
         if peak > everything {
             return Err(PlanError::TooSmall { step, wanted: peak, there: everything });
         }
+        let live = self.live();
         let computable = |tier: usize| machine.tiers[tier].computable;
         let elsewhere = (1..self.tiers).any(computable);
         if !elsewhere {
@@ -259,11 +284,22 @@ impl Problem {
                 Some(room) => machine.tiers[0].capacity.0 as f64 - room[step],
                 None => 0.0,
             };
-            let needs =
-                self.calls.iter().enumerate().map(|(step, call)| working_set(call) + small(step) as u64);
+            // What cannot move must stay where kernels can work as long as it lives.
+            let used = match self.formulation {
+                Formulation::Static => live.clone(),
+                Formulation::Synchronous => self.calls.iter().map(working_set).collect(),
+            };
+            let needs = used.iter().enumerate().map(|(step, used)| used + small(step) as u64);
             self.least = Bytes(needs.max().unwrap_or(0));
         }
-        let stuck = self.calls.iter().position(|call| call.times.iter().all(|time| time.is_infinite()));
+        let short = |step: usize| {
+            let stays = !elsewhere && self.formulation == Formulation::Static;
+            let room = self.room[0].as_ref().filter(|_| stays);
+            room.is_some_and(|room| live[step] as f64 > room[step])
+        };
+        let impossible =
+            |(step, call): (usize, &Call)| call.times.iter().all(|time| time.is_infinite()) || short(step);
+        let stuck = self.calls.iter().enumerate().position(impossible);
         match stuck {
             None => Ok(()),
             Some(step) => Err(PlanError::TooTight {
