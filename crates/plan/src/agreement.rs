@@ -33,7 +33,7 @@ fn times(seed: u64) -> Box<dyn KernelTime> {
     if seed.is_multiple_of(3) { Box::new(Roofline) } else { Box::new(Tangled(seed)) }
 }
 
-/// Two or three tiers, of which the last holds everything; a third of the machines compute on all but the last.
+/// Two or three tiers, of which the last holds everything.
 fn small(seed: u64) -> (Trace, Machine, Formulation) {
     let mut random = fastrand::Rng::with_seed(seed);
     let layers = random.u32(2..=5);
@@ -45,7 +45,7 @@ fn small(seed: u64) -> (Trace, Machine, Formulation) {
     }
     tiers.push(4 * peak.0 + 64 * 100);
     let machine = machine(&tiers, tiers.len());
-    (trace, machine, if seed % 2 == 0 { Formulation::Static } else { Formulation::Synchronous })
+    (trace, machine, if seed.is_multiple_of(2) { Formulation::Static } else { Formulation::Synchronous })
 }
 
 fn check(solution: &Solution, solver: &dyn Solver, trace: &Trace, machine: &Machine, problem: &Problem) {
@@ -59,7 +59,7 @@ fn check(solution: &Solution, solver: &dyn Solver, trace: &Trace, machine: &Mach
 #[test]
 fn fast_and_exact_agree_within_their_gaps() {
     let Some(exact) = exact() else { return };
-    let effort = Effort { gap: 0.002, time: Duration::from_secs(60), seed: 1, ..Effort::default() };
+    let effort = Effort { gap: 0.01, time: Duration::from_secs(60), seed: 1, ..Effort::default() };
     for_seeds(200, |seed| {
         let (trace, machine, formulation) = small(seed);
         let times = times(seed);

@@ -51,10 +51,8 @@ pub(crate) struct Search {
     /// The half that the prices favour of what was split last: following it down leads to plans.
     next: Option<Part>,
     scope: Scope,
-    /// The least bound of parts that could not be split further.
+    /// The least bound of parts that could neither be split further nor be turned into a plan.
     settled: f64,
-    /// Parts looked at.
-    pub(crate) seen: usize,
 }
 
 /// Rounds of better prices for each part, and between two attempts to rule things out.
@@ -68,7 +66,7 @@ impl Search {
         let scope = Scope::root(problem, states);
         let (open, prices) = (scope.open.clone(), Rc::new(dual.best.clone()));
         let all = Part { bound: dual.bound, open, prices, depth: 0 };
-        Search { parts: BinaryHeap::from([all]), next: None, scope, settled: f64::INFINITY, seen: 0 }
+        Search { parts: BinaryHeap::from([all]), next: None, scope, settled: f64::INFINITY }
     }
 
     /// What no plan can cost less than, as far as that is below `cutoff`.
@@ -88,7 +86,6 @@ impl Search {
         over: &dyn Fn() -> bool,
     ) -> Option<Primal> {
         let part = self.next.take().or_else(|| self.parts.pop())?;
-        self.seen += 1;
         self.scope.visit(problem, &part.open);
         if part.bound >= cutoff || !self.scope.tighten(problem) {
             return None;
@@ -109,16 +106,20 @@ impl Search {
         }
         let (order, guide) = (by_worth(problem, dual), dual.guide());
         let plan = Primal::build(problem, states, &order, Some(&guide), Some(&self.scope));
-        self.split(problem, dual, &guide, &part);
+        let split = self.split(problem, dual, &guide, &part);
+        if !split && plan.is_none() {
+            // It fits as long as the smallest tensors are left out of account, so it cannot be ruled out.
+            self.settled = self.settled.min(dual.bound.max(part.bound));
+        }
         plan
     }
 
-    /// Splits what is left of a part by what is least decided and matters most.
-    fn split(&mut self, problem: &Problem, dual: &Dual, guide: &Guide<'_>, part: &Part) {
+    /// Splits what is left of a part by what is least decided and matters most; `false` where all is decided, and the
+    /// part is the one plan that was built.
+    fn split(&mut self, problem: &Problem, dual: &Dual, guide: &Guide<'_>, part: &Part) -> bool {
         let bound = dual.bound.max(part.bound);
         let Some((at, slot, keep, likely)) = self.question(problem, dual, guide) else {
-            self.settled = self.settled.min(bound);
-            return;
+            return false;
         };
         let prices = Rc::new(dual.best.clone());
         let mut half = |states: u64| {
@@ -130,6 +131,7 @@ impl Search {
         let (favoured, other) = if likely { (half(keep), half(!keep)) } else { (half(!keep), half(keep)) };
         self.parts.push(other);
         self.next = Some(favoured);
+        true
     }
 
     /// The tensor, the slot and the states of which to ask whether they are taken, and whether that is likely.

@@ -21,8 +21,9 @@ pub(crate) struct Dual {
     prices: Figures,
     /// Prices of memory, summed over the steps before.
     sums: Vec<Vec<f64>>,
-    /// The best bound so far, and the prices that prove it.
+    /// The best bound so far, what the best prices prove of it, and these.
     pub(crate) bound: f64,
+    reached: f64,
     pub(crate) best: Figures,
     paths: Vec<Path>,
     /// For each kernel, the placement that it chose.
@@ -31,7 +32,7 @@ pub(crate) struct Dual {
     misfit: Figures,
     toward: Figures,
     scale: Figures,
-    pub(crate) pace: f64,
+    pace: f64,
     stuck: usize,
     scratch: Scratch,
     margins: Margins,
@@ -102,6 +103,7 @@ impl Dual {
             prices,
             sums: vec![vec![0.0; steps + 1]; rows.all.len()],
             bound: problem.calls.iter().map(least).sum(),
+            reached: f64::NEG_INFINITY,
             paths: vec![Path::default(); problem.items.len()],
             placements: vec![0; steps],
             misfit: zeros.clone(),
@@ -123,7 +125,7 @@ impl Dual {
         self.best.clone_from(prices);
         self.toward.clear();
         self.shares = Some(Vec::new());
-        (self.bound, self.pace, self.stuck) = (f64::NEG_INFINITY, pace, 0);
+        (self.bound, self.reached, self.pace, self.stuck) = (f64::NEG_INFINITY, f64::NEG_INFINITY, pace, 0);
     }
 
     /// Lets everybody choose at the present prices; returns the bound that these prove.
@@ -224,8 +226,9 @@ impl Dual {
                 self.bound = value;
                 return;
             }
-            if value > self.bound + 1e-7 * value.abs() {
-                self.bound = value;
+            if value > self.reached + 1e-7 * value.abs() {
+                self.reached = value;
+                self.bound = self.bound.max(value);
                 self.best.memory.clone_from(&self.prices.memory);
                 self.best.places.clone_from(&self.prices.places);
                 self.stuck = 0;

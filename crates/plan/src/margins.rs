@@ -57,7 +57,7 @@ impl Margins {
     /// What a slot costs in each state.
     fn own(&self, slot: usize, count: usize) -> &[f64] {
         let row = slot / 2 * count..(slot / 2 + 1) * count;
-        if slot % 2 == 0 { &self.scratch.resting[row] } else { &self.scratch.using[row] }
+        if slot.is_multiple_of(2) { &self.scratch.resting[row] } else { &self.scratch.using[row] }
     }
 
     /// The cheapest way to every state of every slot, that state included.

@@ -90,9 +90,9 @@ impl Prices for Quote<'_> {
 }
 
 impl Primal {
-    /// Nothing placed.
+    /// Nothing placed, and room kept for where tensors must be in any plan.
     fn empty(problem: &Problem) -> Primal {
-        Primal {
+        let mut primal = Primal {
             paths: vec![None; problem.items.len()],
             placements: vec![0; problem.calls.len()],
             unplaced: problem.calls.iter().map(|call| (1 << call.items.len()) - 1).collect(),
@@ -102,22 +102,18 @@ impl Primal {
             lanes: problem.lanes.clone(),
             cost: f64::INFINITY,
             scratch: Scratch::default(),
+        };
+        for item in &problem.items {
+            primal.reserve(item, -1.0);
         }
-        .reserved(problem)
+        primal
     }
 
-    /// Keeps room for every tensor where it must be.
-    fn reserved(mut self, problem: &Problem) -> Primal {
-        problem.items.iter().for_each(|item| self.reserve(problem, item, -1.0));
-        self
-    }
-
-    /// Keeps room for a tensor without a path, or gives it up: where kernels work on the fastest tier alone, it must be
-    /// there whenever it is used.
-    fn reserve(&mut self, problem: &Problem, item: &Item, sign: f64) {
-        if let (true, Some(left)) = (problem.captive, &mut self.left[0]) {
-            for visit in &item.visits {
-                left.add(visit.step as usize, visit.step as usize + 1, sign * item.bytes as f64);
+    /// Keeps room for a tensor without a place where it must be, or gives it back.
+    fn reserve(&mut self, item: &Item, sign: f64) {
+        for (tier, from, to) in &item.needs {
+            if let Some(left) = &mut self.left[*tier] {
+                left.add(*from, *to, sign * item.bytes as f64);
             }
         }
     }
@@ -168,8 +164,8 @@ impl Primal {
         scope: Option<&Scope>,
     ) -> bool {
         let item = &problem.items[at];
+        self.reserve(item, 1.0);
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
-        self.reserve(problem, item, 1.0);
         let quote =
             Quote { primal: self, problem, item, at, guide, open: scope.map(|scope| scope.slots(at)) };
         let (cost, moves) = match &self.lanes {
@@ -182,7 +178,7 @@ impl Primal {
             }
         };
         self.scratch = scratch;
-        self.reserve(problem, item, -1.0);
+        self.reserve(item, -1.0);
         if cost.is_finite() {
             self.put(problem, states, at, path, moves);
         }
@@ -192,7 +188,7 @@ impl Primal {
     /// Gives a tensor a path, the moves of which cost so much.
     fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path, moves: f64) {
         let item = &problem.items[at];
-        self.reserve(problem, item, 1.0);
+        self.reserve(item, 1.0);
         self.occupy(problem, states, item, &path, -1.0);
         // What a table does not list counts with the moves: it depends on this tensor alone.
         let mut apart = moves;
@@ -213,8 +209,7 @@ impl Primal {
         let path = self.paths[at].take()?;
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
-        self.reserve(problem, item, -1.0);
-        self.book(states, &path, 1.0);
+        self.reserve(item, -1.0);
         self.moving[at] = 0.0;
         for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {
             self.set(problem, visit.step as usize, usize::from(visit.operand), 0);

@@ -10,6 +10,8 @@ use tiercel_workload::trace::Use;
 use tiercel_workload::{Lifetimes, TensorId, Trace};
 
 use crate::lanes::Lanes;
+use crate::paths::States;
+use crate::scope::{Scope, stretch};
 
 /// Whether tensors may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(crate) struct Item {
     pub(crate) persistent: bool,
     /// It exists from the first kernel on although no kernel makes it.
     pub(crate) fed: bool,
+    /// Where it must be in any plan: a tier, and from which step up to which.
+    pub(crate) needs: Vec<(usize, usize, usize)>,
 }
 
 /// A kernel with a time for every placement of its operands.
@@ -82,8 +86,6 @@ pub struct Problem {
     pub(crate) latency: Vec<Vec<f64>>,
     /// The smallest fast memory for which the largest kernel has a placement.
     pub(crate) least: Bytes,
-    /// Whether kernels can work on the fastest tier alone.
-    pub(crate) captive: bool,
     /// What copies can do while kernels run, where they may.
     pub(crate) lanes: Option<Lanes>,
 }
@@ -151,6 +153,7 @@ impl Problem {
                 visits: Vec::new(),
                 persistent: tensor.persistent,
                 fed: tensor.role == tiercel_workload::trace::Role::Input && !tensor.persistent,
+                needs: Vec::new(),
             });
         }
         let mut problem = Problem {
@@ -163,7 +166,6 @@ impl Problem {
             latency: between(machine, |link| link.latency.0 as f64),
             items,
             least: Bytes::ZERO,
-            captive: !machine.tiers[1..].iter().any(|tier| tier.computable),
             lanes: None,
         };
         for step in 0..trace.kernels.len() {
@@ -172,6 +174,12 @@ impl Problem {
         problem.check(trace, machine, &lifetimes)?;
         if formulation == Formulation::Asynchronous {
             problem.lanes = Some(Lanes::new(&problem, trace, machine));
+        }
+        let mut scope = Scope::root(&problem, &States::new(&problem));
+        if scope.tighten(&problem) {
+            for at in 0..problem.items.len() {
+                problem.items[at].needs = scope.needs(&problem, at);
+            }
         }
         Ok(problem)
     }
@@ -276,6 +284,18 @@ impl Problem {
         placement / self.tiers.pow(operand as u32) % self.tiers
     }
 
+    /// The bytes of all tensors that are alive and used, at each step.
+    fn live(&self) -> Vec<u64> {
+        let steps = self.calls.len();
+        let mut live = vec![0; steps];
+        for item in self.items.iter().filter(|item| !item.visits.is_empty()) {
+            let first = stretch(item, 0, steps).0;
+            let end = stretch(item, 2 * item.visits.len(), steps).1;
+            live[first..end].iter_mut().for_each(|sum| *sum += item.bytes);
+        }
+        live
+    }
+
     /// Refuses what no plan could satisfy.
     fn check(&mut self, trace: &Trace, machine: &Machine, lifetimes: &Lifetimes) -> Result<(), PlanError> {
         let everything: Bytes = machine.tiers.iter().map(|t| t.capacity).sum();
@@ -283,18 +303,34 @@ impl Problem {
         if peak > everything {
             return Err(PlanError::TooSmall { step, wanted: peak, there: everything });
         }
-        if self.captive {
+        let live = self.live();
+        let computable = |tier: usize| machine.tiers[tier].computable;
+        let elsewhere = (1..self.tiers).any(computable);
+        if !elsewhere {
             let working_set =
                 |call: &Call| -> u64 { call.items.iter().map(|i| self.items[*i as usize].bytes).sum() };
             let small = |step: usize| match &self.room[0] {
                 Some(room) => machine.tiers[0].capacity.0 as f64 - room[step],
                 None => 0.0,
             };
-            let needs =
-                self.calls.iter().enumerate().map(|(step, call)| working_set(call) + small(step) as u64);
+            // What cannot move must stay where kernels can work as long as it lives.
+            let used = match self.formulation {
+                Formulation::Static => live.clone(),
+                Formulation::Synchronous | Formulation::Asynchronous => {
+                    self.calls.iter().map(working_set).collect()
+                }
+            };
+            let needs = used.iter().enumerate().map(|(step, used)| used + small(step) as u64);
             self.least = Bytes(needs.max().unwrap_or(0));
         }
-        let stuck = self.calls.iter().position(|call| call.times.iter().all(|time| time.is_infinite()));
+        let short = |step: usize| {
+            let stays = !elsewhere && self.formulation == Formulation::Static;
+            let room = self.room[0].as_ref().filter(|_| stays);
+            room.is_some_and(|room| live[step] as f64 > room[step])
+        };
+        let impossible =
+            |(step, call): (usize, &Call)| call.times.iter().all(|time| time.is_infinite()) || short(step);
+        let stuck = self.calls.iter().enumerate().position(impossible);
         match stuck {
             None => Ok(()),
             Some(step) => Err(PlanError::TooTight {

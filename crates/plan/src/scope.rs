@@ -85,6 +85,17 @@ impl Scope {
         &self.open.0[self.starts[at]..end]
     }
 
+    /// Where a tensor must be: the tiers that take room for it in every open state, and from which step up to which.
+    pub(crate) fn needs(&self, problem: &Problem, at: usize) -> Vec<(usize, usize, usize)> {
+        let mut needs = Vec::new();
+        for (slot, open) in self.slots(at).iter().enumerate() {
+            let (from, to) = stretch(&problem.items[at], slot, problem.calls.len());
+            let tiers = (0..problem.tiers).filter(|tier| open & !self.holds[*tier] == 0);
+            needs.extend(tiers.filter(|_| from < to).map(|tier| (tier, from, to)));
+        }
+        needs
+    }
+
     /// The states with the tensor itself on a tier.
     pub(crate) fn on(&self, tier: usize) -> u64 {
         self.works[tier]

@@ -105,69 +105,110 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     }
     let started = Instant::now();
     let states = States::new(problem);
-    let scope = Scope::root(problem, &states);
-    let calendar = Calendar::new(problem);
-    let mut random = fastrand::Rng::with_seed(effort.seed);
+    let mut scope = Scope::root(problem, &states);
+    if !scope.tighten(problem) {
+        return None;
+    }
+    let mut attempt = Attempt {
+        problem,
+        states: &states,
+        calendar: Calendar::new(problem),
+        effort,
+        started,
+        random: fastrand::Rng::with_seed(effort.seed),
+    };
     let mut dual = Dual::new(problem);
-    let mut best: Option<Primal> = construct(problem, &states, &dual);
-    let over = || started.elapsed() >= effort.time;
-    let near = |bound: f64, cost: f64| near(bound, cost, effort);
-    let mut progress = Progress::default();
-    loop {
-        let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
-        dual.ascend(problem, &states, &scope, upper, 40, |bound| over() || near(bound, upper));
-        let plan = construct(problem, &states, &dual);
-        if plan.as_ref().is_some_and(|plan| plan.cost < upper) {
-            best = plan;
-        }
-        if let Some(plan) = &mut best {
-            let mut tries = 0;
-            let bound = dual.bound;
-            improve(problem, &states, &calendar, plan, &mut random, |plan| {
-                tries += 1;
-                tries < 2000 && !near(bound, plan.cost) && (tries % 64 != 0 || !over())
-            });
-        }
-        let met = best.as_ref().is_some_and(|plan| near(dual.bound, plan.cost));
-        if met
-            || over()
-            || progress.rounds() >= effort.rounds
-            || progress.stalls(dual.bound, best.as_ref().map(|plan| plan.cost))
-        {
-            break;
-        }
-    }
-    let mut bound = dual.bound;
-    let mut search = Search::new(problem, &states, &dual);
-    while let Some(plan) = &mut best {
-        // Splitting goes by the clock, which rounds are there to avoid.
-        if near(bound, plan.cost) || over() || effort.counts() {
-            break;
-        }
-        let cutoff = plan.cost * (1.0 - effort.gap);
-        let asked = Instant::now();
-        let found = search.advance(problem, &states, &mut dual, cutoff, &over);
-        bound = bound.max(search.bound(cutoff));
-        // As much time for the plan as for the bound.
-        let spent = asked.elapsed();
-        let asked = Instant::now();
-        let mut polish = |plan: &mut Primal| {
-            improve(problem, &states, &calendar, plan, &mut random, |plan| {
-                !near(bound, plan.cost) && asked.elapsed() < spent && !over()
-            });
-        };
-        match found {
-            Some(mut found) => {
-                polish(&mut found);
-                if found.cost < plan.cost {
-                    *plan = found;
-                }
-            }
-            None => polish(plan),
-        }
-    }
-    best.map(|plan| Solution::new(problem, &states, plan, bound, effort, started))
+    let plan = attempt.approach(&scope, &mut dual);
+    let (plan, bound) = attempt.split(plan?, &mut dual);
+    Some(Solution::new(problem, &states, plan, bound, effort, started))
 }
+
+/// What the stages of solving share.
+struct Attempt<'a> {
+    problem: &'a Problem,
+    states: &'a States,
+    calendar: Calendar,
+    effort: &'a Effort,
+    started: Instant,
+    random: fastrand::Rng,
+}
+
+impl Attempt<'_> {
+    fn over(&self) -> bool {
+        self.started.elapsed() >= self.effort.time
+    }
+
+    fn near(&self, bound: f64, cost: f64) -> bool {
+        near(bound, cost, self.effort)
+    }
+
+    /// Raises the bound and lowers the plan's cost in turn, as long as that brings them nearer to each other.
+    fn approach(&mut self, scope: &Scope, dual: &mut Dual) -> Option<Primal> {
+        let mut best = construct(self.problem, self.states, dual);
+        let mut progress = Progress::default();
+        loop {
+            let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
+            let enough = |bound: f64| self.over() || self.near(bound, upper);
+            dual.ascend(self.problem, self.states, scope, upper, ROUNDS, enough);
+            let plan = construct(self.problem, self.states, dual);
+            if plan.as_ref().is_some_and(|plan| plan.cost < upper) {
+                best = plan;
+            }
+            let mut tries = 0;
+            if let Some(plan) = &mut best {
+                self.polish(plan, dual.bound, || {
+                    tries += 1;
+                    tries < TRIES
+                });
+            }
+            let cost = best.as_ref().map(|plan| plan.cost);
+            let met = cost.is_some_and(|cost| self.near(dual.bound, cost));
+            let last = progress.rounds() >= self.effort.rounds;
+            if met || self.over() || last || progress.stalls(dual.bound, cost) {
+                return best;
+            }
+        }
+    }
+
+    /// Splits all plans until the bound of every part is near to the best plan, with as much time for the plan as for
+    /// the bound; returns both.
+    fn split(&mut self, mut best: Primal, dual: &mut Dual) -> (Primal, f64) {
+        let mut bound = dual.bound;
+        let mut search = Search::new(self.problem, self.states, dual);
+        // Splitting goes by the clock, which counting rounds is there to avoid.
+        while !self.near(bound, best.cost) && !self.over() && !self.effort.counts() {
+            let cutoff = best.cost * (1.0 - self.effort.gap);
+            let asked = Instant::now();
+            let found = search.advance(self.problem, self.states, dual, cutoff, &|| self.over());
+            bound = bound.max(search.bound(cutoff));
+            let (spent, asked) = (asked.elapsed(), Instant::now());
+            match found {
+                Some(mut found) => {
+                    self.polish(&mut found, bound, || asked.elapsed() < spent);
+                    if found.cost < best.cost {
+                        best = found;
+                    }
+                }
+                None => self.polish(&mut best, bound, || asked.elapsed() < spent),
+            }
+        }
+        (best, bound)
+    }
+
+    /// Improves a plan until it is near to the bound, or as long as `more` says.
+    fn polish(&mut self, plan: &mut Primal, bound: f64, mut more: impl FnMut() -> bool) {
+        let (effort, started, mut tries) = (self.effort, self.started, 0);
+        improve(self.problem, self.states, &self.calendar, plan, &mut self.random, |plan| {
+            tries += 1;
+            let over = tries % 64 == 0 && started.elapsed() >= effort.time;
+            more() && !near(bound, plan.cost, effort) && !over
+        });
+    }
+}
+
+/// Rounds of better prices, and tries for a better plan, in turn.
+const ROUNDS: usize = 40;
+const TRIES: usize = 2000;
 
 /// Whether a plan is as near to a bound as was asked for.
 pub(crate) fn near(bound: f64, cost: f64, effort: &Effort) -> bool {
