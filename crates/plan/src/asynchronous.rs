@@ -52,10 +52,11 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     }
     let mut plan = best?;
     let mut paced = problem.clone();
-    if !near(bound, plan.cost, effort) && !over() {
-        if let Some((slower, better)) = pace(problem, &states, &duals[0], &plan, &over) {
-            (paced, plan) = (slower, better);
-        }
+    if !near(bound, plan.cost, effort)
+        && !over()
+        && let Some((slower, better)) = pace(problem, &states, &duals[0], &plan, &over)
+    {
+        (paced, plan) = (slower, better);
     }
     let problem = &paced;
     let mut costs = vec![plan.cost];

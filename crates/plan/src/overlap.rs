@@ -175,22 +175,22 @@ impl<P: Prices> Ground<'_, P> {
                 ([path.rests[i], path.rests[i + 1]].map(usize::from), usize::from(path.uses[i]));
             let step = item.visits[i].step;
             let mut flights = [Flight::default(), Flight::default()];
-            if i > 0 || exists_before {
-                if let Ok(Some(lane)) = self.states.copying(rests[0], used) {
-                    let freight = self.freight(item, lane, lane.1);
-                    cost += self.lanes.before(&freight, step, settled).0;
-                    flights[0] = self.lanes.flight_before(&freight, step, settled);
-                }
+            if (i > 0 || exists_before)
+                && let Ok(Some(lane)) = self.states.copying(rests[0], used)
+            {
+                let freight = self.freight(item, lane, lane.1);
+                cost += self.lanes.before(&freight, step, settled).0;
+                flights[0] = self.lanes.flight_before(&freight, step, settled);
             }
             settled = step + 1;
-            if i + 1 < last || item.persistent {
-                if let Ok(Some(lane)) = self.states.copying(used, rests[1]) {
-                    let freight = self.freight(item, lane, lane.0);
-                    let until = self.until(item, i);
-                    cost += self.lanes.after(&freight, step + 1, until).0;
-                    flights[1] = self.lanes.flight_after(&freight, step + 1, until);
-                    settled = flights[1].done;
-                }
+            if (i + 1 < last || item.persistent)
+                && let Ok(Some(lane)) = self.states.copying(used, rests[1])
+            {
+                let freight = self.freight(item, lane, lane.0);
+                let until = self.until(item, i);
+                cost += self.lanes.after(&freight, step + 1, until).0;
+                flights[1] = self.lanes.flight_after(&freight, step + 1, until);
+                settled = flights[1].done;
             }
             path.flights.push(flights);
         }

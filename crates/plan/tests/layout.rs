@@ -26,7 +26,7 @@ fn sound(buffers: &[Buffer], offsets: &[Bytes], capacity: Bytes) -> bool {
     (0..buffers.len()).all(|a| {
         let x = &buffers[a];
         end(a) <= u128::from(capacity.0)
-            && offsets[a].0 % x.alignment.0 == 0
+            && offsets[a].0.is_multiple_of(x.alignment.0)
             && (0..a).all(|b| {
                 let y = &buffers[b];
                 let together = x.lower < y.upper && y.lower < x.upper;

@@ -240,11 +240,9 @@ impl Search {
 
     /// The sections from the first birth to the last death.
     fn extent(&self, list: Range<usize>) -> Range<usize> {
-        let start = |range: Range<usize>, k: &u32| {
-            let sections = self.blocks[*k as usize].sections();
-            range.start.min(sections.start)..range.end.max(sections.end)
-        };
-        self.lists[list].iter().fold(usize::MAX..0, start)
+        let sections = || self.lists[list.clone()].iter().map(|k| self.blocks[*k as usize].sections());
+        let start = sections().map(|sections| sections.start).min().unwrap_or_default();
+        start..sections().map(|sections| sections.end).max().unwrap_or_default()
     }
 
     /// Solves one part.
