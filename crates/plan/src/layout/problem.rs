@@ -93,9 +93,10 @@ impl Problem {
 
     /// Live bytes in each section.
     pub fn load(&self) -> Vec<u64> {
-        let mut load = vec![0; self.sections + 1];
+        let mut load = vec![0u64; self.sections + 1];
         for block in self.blocks.iter().chain(self.obstacles.iter().map(|(block, _)| block)) {
-            load[block.from as usize] += block.size;
+            // Differences may be below zero; only their sums are sizes.
+            load[block.from as usize] = load[block.from as usize].wrapping_add(block.size);
             load[block.to as usize] = load[block.to as usize].wrapping_sub(block.size);
         }
         let mut sum = 0u64;
