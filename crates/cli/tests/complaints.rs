@@ -39,9 +39,13 @@ fn names_that_do_not_exist() {
         tiercel: no machine `optane`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, v100, h200, cxl, dram-throttled
     "#]],
     );
-    check("plan vgg19 --machine heer", 1, expect![[r#"
+    check(
+        "plan vgg19 --machine heer",
+        1,
+        expect![[r#"
         tiercel: no machine `heer`; did you mean `here`?
-    "#]]);
+    "#]],
+    );
     check(
         "plan vgg19 --machine optane-autotn",
         1,
