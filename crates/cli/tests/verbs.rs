@@ -202,6 +202,33 @@ fn a_comparison_says_what_could_not_be_run() {
 }
 
 #[test]
+fn what_happened_can_be_reported() {
+    let folder = Folder::new("events");
+    let (events, page) = (folder.path("events.jsonl"), folder.path("page.html"));
+    for on in ["sim", "host"] {
+        let small =
+            ["run", "mlp", "--width", "32", "--batch", "8", "--machine", "dram-throttled", "--on", on];
+        let more = ["--system", "cachedarrays-lmp", "--iterations", "2", "--events", &events];
+        let run = json(&[&small[..], &more].concat());
+        let report = json(&["report", &events]);
+        let text = report.to_string();
+        assert!(text.contains("cachedarrays-lmp") && text.contains("mlp"), "{on}: {text}");
+        let started = std::fs::read_to_string(&events).expect("it was written");
+        let kernels = started.lines().filter(|line| line.contains("kernel_ended")).count();
+        assert!(kernels >= run["iterations"].as_u64().expect("a number") as usize * 10, "{on}: {kernels}");
+    }
+    let compare =
+        ["compare", "mlp", "--machine", "optane-autotm", "--systems", "first-touch,cachedarrays-lm"];
+    text(&[&compare[..], &["--html", &page]].concat());
+    let html = std::fs::read_to_string(&page).expect("it was written");
+    assert!(html.starts_with("<!DOCTYPE html>") || html.starts_with("<!doctype html>"), "{}", &html[..80]);
+    assert!(html.contains("cachedarrays-lm") && html.len() < 5_000_000);
+    let mut left = folder.entries();
+    left.sort();
+    assert_eq!(left, ["events.jsonl", "page.html"]);
+}
+
+#[test]
 fn completions_name_every_verb() {
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&["completions", shell]);
