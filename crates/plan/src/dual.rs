@@ -80,21 +80,10 @@ impl Prices for Quote<'_> {
 }
 
 impl Dual {
-    /// Prices at which memory is free and each operand pays what its place costs the kernel on its own.
+    /// Prices at which memory is free and each operand pays what its place costs the kernel.
     pub(crate) fn new(problem: &Problem) -> Dual {
         let steps = problem.calls.len();
-        let places = problem.calls.iter().map(|call| {
-            let least = call.times.iter().copied().fold(f64::INFINITY, f64::min);
-            let mut prices = Vec::with_capacity(call.items.len() * (problem.tiers - 1));
-            for operand in 0..call.items.len() {
-                for tier in 1..problem.tiers {
-                    let alone = call.times[tier * problem.tiers.pow(operand as u32)];
-                    let base = if call.times[0].is_finite() { call.times[0] } else { least };
-                    prices.push(if alone.is_finite() { (alone - base).max(0.0) } else { 0.0 });
-                }
-            }
-            prices
-        });
+        let places = problem.calls.iter().map(|call| fair(problem, call));
         let rows = Rows::new(problem);
         let zeros = Figures::zeros(problem, &rows);
         let prices = Figures { places: places.collect(), ..zeros.clone() };
@@ -380,6 +369,31 @@ const SHARE: f64 = 80.0;
 const LARGE_SHARE: f64 = 30.0;
 /// How much of what was seen before counts.
 const HABIT: f64 = 0.9;
+
+/// What each operand of a kernel pays for its place, by operand and tier but the fastest: what the place costs on its own,
+/// or so much less that no placement is paid more for than it costs. (Times that do not add up are less than the sum.)
+fn fair(problem: &Problem, call: &Call) -> Vec<f64> {
+    let fastest = call.times[call.fastest()];
+    let alone = |operand: usize, tier: usize| {
+        let time = call.times[tier * problem.tiers.pow(operand as u32)];
+        if time.is_finite() { (time - fastest).max(0.0) } else { 0.0 }
+    };
+    let operands = 0..call.items.len();
+    let mut part = 1.0_f64;
+    for (placement, time) in call.times.iter().enumerate() {
+        let paid: f64 = operands
+            .clone()
+            .map(|o| match problem.digit(placement, o) {
+                0 => 0.0,
+                tier => alone(o, tier),
+            })
+            .sum();
+        if paid > time - fastest {
+            part = part.min((time - fastest) / paid);
+        }
+    }
+    operands.flat_map(|o| (1..problem.tiers).map(move |tier| part * alone(o, tier))).collect()
+}
 
 /// The least that a kernel can take, with what its operands beyond the table may add.
 fn least(call: &Call) -> f64 {

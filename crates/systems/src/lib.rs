@@ -236,7 +236,7 @@ pub enum SystemError {
     },
     /// The plan must not run.
     #[error("the plan does not fit: {0}")]
-    Flaw(#[from] Flaw),
+    Flaw(Box<Flaw>),
     /// An iteration failed.
     #[error("{system}{}: {error}", .kernel.as_ref().map(|k| format!(", kernel {k}")).unwrap_or_default())]
     Run {
@@ -245,8 +245,14 @@ pub enum SystemError {
         /// The kernel, where it was one.
         kernel: Option<String>,
         /// What went wrong.
-        error: tiercel_core::Error,
+        error: Box<tiercel_core::Error>,
     },
+}
+
+impl From<Flaw> for SystemError {
+    fn from(flaw: Flaw) -> SystemError {
+        SystemError::Flaw(Box::new(flaw))
+    }
 }
 
 fn known() -> String {
