@@ -59,7 +59,7 @@ fn check(solution: &Solution, solver: &dyn Solver, trace: &Trace, machine: &Mach
 #[test]
 fn fast_and_exact_agree_within_their_gaps() {
     let Some(exact) = exact() else { return };
-    let effort = Effort { gap: 0.01, time: Duration::from_secs(60), seed: 1, ..Effort::default() };
+    let effort = Effort { gap: 0.002, time: Duration::from_secs(60), seed: 1, ..Effort::default() };
     for_seeds(200, |seed| {
         let (trace, machine, formulation) = small(seed);
         let times = times(seed);
