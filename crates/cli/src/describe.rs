@@ -44,7 +44,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     let workload = arguments.sizes.open(&arguments.what)?;
     if let Some(path) = &arguments.out {
-        files::replace(path, &text::write(workload.trace()))?;
+        files::replace(path, text::write(workload.trace()))?;
     }
     let lifetimes = Lifetimes::new(workload.trace());
     let summary = Summary::new(&workload, &lifetimes, 10);

@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     match packing {
         Ok(packing) => {
             if let Some(out) = &arguments.out {
-                files::replace(out, &table.write(&packing.offsets)).map_err(Failure::usage)?;
+                files::replace(out, table.write(&packing.offsets)).map_err(Failure::usage)?;
             }
             Ok(result(&packing))
         }

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     drop(notes);
     let kept = here::keep(&found).map_err(|error| error.to_string())?;
     if let Some(path) = &arguments.out {
-        files::replace(path, &found.machine.to_toml())?;
+        files::replace(path, found.machine.to_toml())?;
     }
     if arguments.json {
         return Ok(format!("{:#}\n", document(&found, &kept)));

@@ -197,7 +197,7 @@ impl Trial<'_> {
         let comparison = Comparison::new(rows);
         let mut report = Report::of_rows(title, comparison);
         report.runs = played.into_iter().filter_map(|p| p.run).collect();
-        files::replace(self.html, &report.html())?;
+        files::replace(self.html, report.html())?;
         if self.json {
             let mut document = json!({ "rows": report.comparison.rows, "same_losses": same });
             document["accuracy"] = json!(score);

@@ -151,7 +151,11 @@ fn located(system: &str, trace: &Trace, error: Error) -> SystemError {
         _ => None,
     };
     let kernel = step.filter(|step| *step != Step::LOAD).and_then(|step| trace.kernels.get(step.0 as usize));
-    SystemError::Run { system: system.to_string(), kernel: kernel.map(|k| k.name.clone()), error: Box::new(error) }
+    SystemError::Run {
+        system: system.to_string(),
+        kernel: kernel.map(|k| k.name.clone()),
+        error: Box::new(error),
+    }
 }
 
 /// A world that sums the bytes that pass through every tier.

@@ -69,7 +69,10 @@ const UTILIZATION: [[[f64; 6]; 2]; 2] = [
 ];
 
 /// Figure 5: TB moved in an iteration, by network, then DRAM read, DRAM write, NVRAM read, NVRAM write, then mode.
-#[expect(clippy::approx_constant, reason = "a figure of the paper that happens to be near one of mathematics")]
+#[expect(
+    clippy::approx_constant,
+    reason = "a figure of the paper that happens to be near one of mathematics"
+)]
 const TRAFFIC: [[[f64; 6]; 4]; 3] = [
     [
         [4.88, 4.88, 4.76, 4.81, 4.19, 4.65],
