@@ -76,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if arguments.out.is_some() && arguments.fast.len() > 1 {
         return Err("--out takes one plan; give one --fast".to_string());
     }
+    arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let scene = Scene::open(&arguments.what, &arguments.sizes, &arguments.machine)?;
     let options =
         Options { gap: arguments.gap, time: arguments.time, seed: arguments.seed, ..Options::default() };

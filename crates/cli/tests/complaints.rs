@@ -271,7 +271,7 @@ fn places_that_cannot_be_written() {
         "plan mlp --machine optane-autotm --out /no/such/folder/plan.json",
         1,
         expect![[r#"
-            tiercel: tiercel computes some activations again, which a plan alone cannot say; `--system autotm-async` only moves
+            tiercel: cannot write `/no/such/folder/plan.json`: there is no folder `/no/such/folder`
         "#]],
     );
     check(

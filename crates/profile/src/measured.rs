@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use tiercel_core::{Backing, Machine, Nanos, TierId};
 use tiercel_run::{KernelTime, Profile, Roofline};
+use tiercel_workload::trace::Use;
 use tiercel_workload::{Kernel, Trace};
 
 /// Times of a trace's kernels as they were measured.
@@ -43,13 +44,13 @@ impl KernelTime for Measured {
             if tier.backing != Backing::Throttled {
                 continue;
             }
-            let uses = kernel.reads.iter().chain(&kernel.writes).zip(tiers).enumerate();
-            let (mut read, mut write) = (0, 0);
-            for (at, (u, place)) in uses.filter(|(_, (_, place))| **place == id) {
-                let _ = place;
-                *(if at < kernel.reads.len() { &mut read } else { &mut write }) += u.bytes.0;
-            }
-            slowest = slowest.max(read as f64 / tier.read.0).max(write as f64 / tier.write.0);
+            let here = |uses: &[Use], tiers: &[TierId]| -> f64 {
+                let used = uses.iter().zip(tiers).filter(|(_, place)| **place == id);
+                used.map(|(u, _)| u.bytes.0 as f64).sum()
+            };
+            let (reads, writes) = tiers.split_at(kernel.reads.len());
+            slowest = slowest.max(here(&kernel.reads, reads) / tier.read.0);
+            slowest = slowest.max(here(&kernel.writes, writes) / tier.write.0);
         }
         Nanos::from_seconds(slowest)
     }
@@ -66,7 +67,9 @@ mod tests {
         let machine = Machine::parse(
             "name = 'm'
             [[tier]]\nname = 'a'\ncapacity = '1 GiB'\nread = '9 GB/s'\nwrite = '9 GB/s'
-            [[tier]]\nname = 'b'\ncapacity = '1 GiB'\nread = '2 GB/s'\nwrite = '1 GB/s'\nbacking = 'throttled'",
+            [[tier]]\nname = 'b'\ncapacity = '1 GiB'\nread = '2 GB/s'\nwrite = '1 GB/s'\nbacking = 'throttled'
+            [[link]]\nfrom = 'a'\nto = 'b'\nthreads = 1\nbandwidth = { 1 = '1 GB/s' }
+            [[link]]\nfrom = 'b'\nto = 'a'\nthreads = 1\nbandwidth = { 1 = '2 GB/s' }",
         )
         .expect("two tiers");
         let trace =

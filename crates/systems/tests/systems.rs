@@ -101,7 +101,7 @@ fn too_little_memory_is_an_error_with_a_reason() {
     check(
         "autotm-static",
         expect![
-            "autotm-static: conv1.conv (step 0) cannot work with 64 KiB of hbm; it needs at least 1.5 MiB"
+            "autotm-static: conv1.conv (step 0) cannot work with 64 KiB of hbm; it needs at least 22.4 MiB"
         ],
     );
     check(
