@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tiercel_report::{Comparison, Report};
 use tiercel_systems::compare::{Cell, Grid, geometric_mean};
 use tiercel_systems::{ALL, Fast, Options, System, named};
-use tiercel_workload::{Lifetimes, Trace, nets};
+use tiercel_workload::{Lifetimes, Workload, nets};
 
 use crate::amounts::share;
 use crate::files::{self, end_when_interrupted};
@@ -79,11 +79,9 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let systems = systems(&arguments.systems)?;
     let machine = machine::open(&arguments.machine)?;
     let times = machine::times(&machine)?;
-    let workloads = workloads(arguments)?;
-    let traces: Vec<(String, Trace)> =
-        workloads.iter().map(|(name, _, trace)| (name.clone(), trace.clone())).collect();
+    let works = workloads(arguments)?;
     let grid = Grid {
-        traces: &traces,
+        works: &works,
         machine: &machine,
         times: &times,
         systems: &systems,
@@ -107,9 +105,8 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     {
         return Err(format!("nothing could be run: {error}"));
     }
-    let batches: Vec<Option<u64>> = workloads.iter().map(|(_, batch, _)| *batch).collect();
     let rows: Vec<Value> =
-        cells.iter().map(|cell| row(cell, &traces, &batches, &machine.name, arguments.seed)).collect();
+        cells.iter().map(|cell| row(cell, &works, &machine.name, arguments.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
     if let Some(path) = &arguments.out {
         files::replace(path, &all)?;
@@ -124,7 +121,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     }
     let mut page = String::new();
     // Writing to a string never fails.
-    let _ = tables(&mut page, &grid, &cells, &batches);
+    let _ = tables(&mut page, &grid, &cells);
     Ok(page)
 }
 
@@ -142,8 +139,8 @@ fn systems(names: &[String]) -> Result<Vec<&'static System>, String> {
     Ok(systems)
 }
 
-/// The workloads: their names, batches and traces.
-fn workloads(arguments: &Arguments) -> Result<Vec<(String, Option<u64>, Trace)>, String> {
+/// The workloads and their names.
+fn workloads(arguments: &Arguments) -> Result<Vec<(String, Workload)>, String> {
     let mut names: Vec<&str> = Vec::new();
     for what in &arguments.what {
         if what == "all" {
@@ -158,13 +155,14 @@ fn workloads(arguments: &Arguments) -> Result<Vec<(String, Option<u64>, Trace)>,
         if trace.kernels.is_empty() {
             return Err(format!("{name}: there is nothing to run: no kernel"));
         }
-        Ok((net_name(name, trace), workload.batch(), trace.clone()))
+        Ok((net_name(name, trace), workload))
     };
     names.into_iter().map(open).collect()
 }
 
-fn row(cell: &Cell, traces: &[(String, Trace)], batches: &[Option<u64>], machine: &str, seed: u64) -> Value {
-    let peak = Lifetimes::new(&traces[cell.trace].1).peak().1;
+fn row(cell: &Cell, works: &[(String, Workload)], machine: &str, seed: u64) -> Value {
+    let (name, work) = &works[cell.work];
+    let peak = Lifetimes::new(work.trace()).peak().1;
     let mut fields = match &cell.run {
         Ok(run) => document(run, peak, seed),
         Err(error) => {
@@ -175,8 +173,8 @@ fn row(cell: &Cell, traces: &[(String, Trace)], batches: &[Option<u64>], machine
             fields
         }
     };
-    fields.insert("net".into(), json!(traces[cell.trace].0));
-    fields.insert("batch".into(), json!(batches[cell.trace]));
+    fields.insert("net".into(), json!(name));
+    fields.insert("batch".into(), json!(work.batch()));
     // What was asked for, also where a system was given all.
     fields.insert("fast_bytes".into(), json!(cell.fast.0));
     fields.insert("fast_fraction".into(), json!(fraction(cell.fast, peak)));
@@ -186,32 +184,32 @@ fn row(cell: &Cell, traces: &[(String, Trace)], batches: &[Option<u64>], machine
 }
 
 /// A table for each network, and one of the means.
-fn tables(out: &mut String, grid: &Grid<'_>, cells: &[Cell], batches: &[Option<u64>]) -> std::fmt::Result {
+fn tables(out: &mut String, grid: &Grid<'_>, cells: &[Cell]) -> std::fmt::Result {
     let width = grid.systems.iter().map(|system| system.name.len()).max().unwrap_or(0).max(14);
     let heads: String = grid.fast.iter().map(|fast| format!("{:>10}", fast.to_string())).collect();
     writeln!(out, "times as long as fast-only, simulated on {}\n", grid.machine.name)?;
-    let cell = |trace: usize, fast: usize, system: usize| {
-        &cells[(trace * grid.fast.len() + fast) * grid.systems.len() + system]
+    let cell = |work: usize, fast: usize, system: usize| {
+        &cells[(work * grid.fast.len() + fast) * grid.systems.len() + system]
     };
-    for (trace, (name, _)) in grid.traces.iter().enumerate() {
-        let goal = cells.iter().find(|cell| cell.trace == trace).and_then(|cell| cell.fast_only);
-        let batch = batches[trace].map_or(String::new(), |batch| format!(", batch {batch}"));
+    for (at, (name, work)) in grid.works.iter().enumerate() {
+        let goal = cells.iter().find(|cell| cell.work == at).and_then(|cell| cell.fast_only);
+        let batch = work.batch().map_or(String::new(), |batch| format!(", batch {batch}"));
         let goal = goal.map_or("cannot be run".to_string(), |time| time.to_string());
         writeln!(out, "{name}{batch}: fast-only {goal}")?;
         writeln!(out, "  {:<width$}{heads}", "fast memory")?;
-        for (at, system) in grid.systems.iter().enumerate() {
-            let figures = (0..grid.fast.len()).map(|fast| shown(cell(trace, fast, at).slowdown()));
+        for (column, system) in grid.systems.iter().enumerate() {
+            let figures = (0..grid.fast.len()).map(|fast| shown(cell(at, fast, column).slowdown()));
             writeln!(out, "  {:<width$}{}", system.name, figures.collect::<String>())?;
         }
         writeln!(out)?;
     }
-    if grid.traces.len() > 1 {
-        writeln!(out, "geometric mean over {} networks", grid.traces.len())?;
+    if grid.works.len() > 1 {
+        writeln!(out, "geometric mean over {} networks", grid.works.len())?;
         writeln!(out, "  {:<width$}{heads}", "fast memory")?;
         for (at, system) in grid.systems.iter().enumerate() {
             let mean = |fast| {
                 let all: Option<Vec<f64>> =
-                    (0..grid.traces.len()).map(|trace| cell(trace, fast, at).slowdown()).collect();
+                    (0..grid.works.len()).map(|work| cell(work, fast, at).slowdown()).collect();
                 all.and_then(|all| geometric_mean(all.into_iter()))
             };
             let figures = (0..grid.fast.len()).map(|fast| shown(mean(fast)));
@@ -222,7 +220,7 @@ fn tables(out: &mut String, grid: &Grid<'_>, cells: &[Cell], batches: &[Option<u
     let mut reasons: Vec<String> = Vec::new();
     for cell in cells {
         if let Err(error) = &cell.run {
-            reasons.push(format!("{} with {}: {error}", grid.traces[cell.trace].0, cell.fast));
+            reasons.push(format!("{} with {}: {error}", grid.works[cell.work].0, cell.fast));
         }
     }
     reasons.iter().take(10).try_for_each(|reason| writeln!(out, "- {reason}"))?;

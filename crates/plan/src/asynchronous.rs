@@ -7,12 +7,13 @@
 
 use std::time::Instant;
 
+use crate::crossing;
 use crate::dual::Dual;
 use crate::paths::States;
-use crate::primal::{Calendar, Primal, construct, improve};
+use crate::primal::{Calendar, Primal, construct, refine};
 use crate::problem::Problem;
 use crate::scope::Scope;
-use crate::sequence::{play, sequence};
+use crate::sequence::{Played, play, sequence};
 use crate::solve::{Effort, Solution, near};
 
 /// Weights of the kernels' time, of copies towards slower tiers, and of copies towards faster ones.
@@ -27,9 +28,19 @@ const WEIGHTS: [(f64, f64, f64); 7] = [
 ];
 
 /// Rounds that may bring next to nothing before the plan is taken as it is.
-const PATIENCE: usize = 3;
-/// The share of its cost that a plan should have lost in these rounds.
+const PATIENCE: usize = 4;
+/// The share of its time that a plan should have lost in these rounds.
 const WORTH: f64 = 5e-4;
+/// Changes that a round tries.
+const TRIES: u32 = 2000;
+/// How much longer an iteration may take so that copies fit beside kernels.
+const PACES: [f64; 7] = [1.04, 1.12, 1.3, 1.7, 2.3, 3.2, 4.5];
+/// How much worse than the last a plan may be at the start of a round, as a share of its time; less and less later.
+const LENIENCE: f64 = 3e-3;
+/// What a nanosecond of copying may cost beside the time that it takes from kernels: any of these, at random.
+const TOLLS: [f64; 5] = [0.0, 0.0, 0.2, 0.5, 1.0];
+/// How often the waits of a plan are given to links and a plan made anew.
+const FEEDBACK: usize = 6;
 
 /// Searches until the gap is met, the time is over, or the plan hardly improves any more.
 pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
@@ -39,68 +50,124 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     let mut random = fastrand::Rng::with_seed(effort.seed);
     let over = || started.elapsed() >= effort.time;
     let (duals, bound) = relax(problem, started, effort);
-    let mut best: Option<Primal> = None;
-    for dual in &duals {
-        let plan = construct(problem, &states, dual);
-        let better = |plan: &Primal| best.as_ref().is_none_or(|best| plan.cost < best.cost);
-        if plan.as_ref().is_some_and(better) {
-            best = plan;
+    let mut best = first(problem, &states, &duals, &over)?;
+    let done = |best: &Attempt| near(bound, best.time, effort) || over();
+    if !done(&best) {
+        best = pace(problem, &states, &duals[0], best, &done);
+    }
+    let (mut current, mut times) = (best.clone(), vec![best.time]);
+    while !done(&best) && times.len() as u32 <= effort.rounds {
+        let mut tries = 0;
+        let mut tolls = fastrand::Rng::with_seed(random.u64(..));
+        refine(
+            &current.slower,
+            &states,
+            &calendar,
+            &mut current.plan,
+            &mut random,
+            |plan| {
+                plan.toll(*tolls.choice(TOLLS.iter()).expect("there are some"));
+                play(problem, &states, plan).time
+            },
+            || {
+                tries += 1;
+                let left = f64::from(TRIES - tries) / f64::from(TRIES);
+                (tries < TRIES && (tries % 64 != 0 || !over())).then_some(LENIENCE * left * left)
+            },
+        );
+        current = Attempt::new(problem, current.slower, &states, current.plan);
+        if current.time < best.time {
+            best = current.clone();
+        }
+        current.wait(problem, &states);
+        times.push(best.time);
+        let rounds = times.len();
+        if rounds > PATIENCE && times[rounds - 1 - PATIENCE] - best.time < WORTH * best.time {
+            break;
+        }
+    }
+    let Attempt { mut plan, time, .. } = best;
+    let hasty = play(problem, &states, &plan).time;
+    let hasty = Some((plan.paths.iter().flatten().cloned().collect(), hasty.max(bound)));
+    sequence(problem, &states, &mut plan);
+    let (cost, paths) = (time.max(bound), plan.paths.into_iter().flatten().collect());
+    Some(Solution { paths, hasty, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) })
+}
+
+/// A plan, and how an iteration goes with it.
+#[derive(Clone)]
+struct Attempt {
+    /// What was planned for: links may have more time than beside kernels alone, and tolls.
+    slower: Problem,
+    plan: Primal,
+    time: f64,
+    /// How long each kernel waits.
+    waits: Vec<f64>,
+}
+
+impl Attempt {
+    fn new(problem: &Problem, slower: Problem, states: &States, plan: Primal) -> Attempt {
+        let mut slack = plan.clone();
+        sequence(problem, states, &mut slack);
+        let Played { time, waits } = play(problem, states, &slack);
+        Attempt { slower, plan, time, waits }
+    }
+
+    /// Where kernels wait, they wait whatever else is copied meanwhile: gives that time to the links.
+    fn wait(&mut self, problem: &Problem, states: &States) {
+        let Some(lanes) = &problem.lanes else { return };
+        let lanes = lanes.waiting(&self.waits);
+        self.slower.lanes = Some(lanes.clone());
+        self.plan.fly_anew(&self.slower, states, lanes);
+    }
+}
+
+/// The best of plans that go by prices, one for each set of them.
+fn first(problem: &Problem, states: &States, duals: &[Dual], over: &dyn Fn() -> bool) -> Option<Attempt> {
+    let mut best: Option<Attempt> = None;
+    for dual in duals {
+        let Some(plan) = construct(problem, states, dual) else { continue };
+        let attempt = Attempt::new(problem, problem.clone(), states, plan);
+        if best.as_ref().is_none_or(|best| attempt.time < best.time) {
+            best = Some(attempt);
         }
         if over() {
             break;
         }
     }
-    let mut plan = best?;
-    let mut paced = problem.clone();
-    if !near(bound, plan.cost, effort)
-        && !over()
-        && let Some((slower, better)) = pace(problem, &states, &duals[0], &plan, &over)
-    {
-        (paced, plan) = (slower, better);
-    }
-    let problem = &paced;
-    let mut costs = vec![plan.cost];
-    while !near(bound, plan.cost, effort) && !over() && costs.len() as u32 <= effort.rounds {
-        let mut tries = 0;
-        improve(problem, &states, &calendar, &mut plan, &mut random, |plan| {
-            tries += 1;
-            tries < 2000 && !near(bound, plan.cost, effort) && (tries % 64 != 0 || !over())
-        });
-        costs.push(plan.cost);
-        let rounds = costs.len();
-        if rounds > PATIENCE && costs[rounds - 1 - PATIENCE] - plan.cost < WORTH * plan.cost {
-            break;
-        }
-    }
-    sequence(problem, &states, &mut plan);
-    let cost = play(problem, &states, &plan).max(bound);
-    let paths = plan.paths.into_iter().flatten().collect();
-    Some(Solution { paths, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) })
+    best
 }
 
-/// How much longer an iteration may take so that copies fit beside kernels.
-const PACES: [f64; 7] = [1.04, 1.12, 1.3, 1.7, 2.3, 3.2, 4.5];
-
 /// Where links are the bottleneck, kernels wait whatever the plan, and what is copied meanwhile costs nothing more. So
-/// plans are made for slower iterations too; the best of them and its problem, if it is better than the plan at hand.
+/// plans are made for slower iterations too: first for some that are slower throughout, then for those that wait just
+/// where the best so far does.
 fn pace(
     problem: &Problem,
     states: &States,
     dual: &Dual,
-    plan: &Primal,
-    over: &dyn Fn() -> bool,
-) -> Option<(Problem, Primal)> {
-    let mut least = play(problem, states, plan);
-    let mut best = None;
-    let lanes = problem.lanes.as_ref()?;
-    for times in PACES {
-        let slower = Problem { lanes: Some(lanes.slowed(times)), ..problem.clone() };
-        let Some(plan) = construct(&slower, states, dual) else { continue };
-        let time = play(&slower, states, &plan);
-        if time < least {
-            (least, best) = (time, Some((slower, plan)));
+    mut best: Attempt,
+    done: &dyn Fn(&Attempt) -> bool,
+) -> Attempt {
+    let Some(lanes) = &problem.lanes else { return best };
+    let consider = |best: &mut Attempt, lanes| {
+        let slower = Problem { lanes: Some(lanes), ..problem.clone() };
+        let Some(plan) = construct(&slower, states, dual) else { return false };
+        let attempt = Attempt::new(problem, slower, states, plan);
+        let better = attempt.time < best.time * (1.0 - WORTH);
+        if attempt.time < best.time {
+            *best = attempt;
         }
-        if over() {
+        better
+    };
+    for times in PACES {
+        consider(&mut best, lanes.slowed(times));
+        if done(&best) {
+            return best;
+        }
+    }
+    for _ in 0..FEEDBACK {
+        let waits = best.waits.clone();
+        if !consider(&mut best, lanes.waiting(&waits)) || done(&best) {
             break;
         }
     }
@@ -110,7 +177,7 @@ fn pace(
 /// Prices of problems without overlap, the best bound's first, and that bound.
 fn relax(problem: &Problem, started: Instant, effort: &Effort) -> (Vec<Dual>, f64) {
     let mut duals: Vec<Dual> = Vec::new();
-    let mut bound: f64 = problem.calls.iter().map(|call| call.times[call.fastest()]).sum();
+    let mut bound = crossing::bound(problem);
     for (kernels, out, back) in WEIGHTS {
         let priced = problem.weighted(kernels, out, back);
         let states = States::new(&priced);

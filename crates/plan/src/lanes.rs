@@ -20,6 +20,8 @@ pub(crate) struct Lanes {
     free: Vec<Vec<f64>>,
     /// For each link and kernel, what a nanosecond of copying delays the kernel.
     drag: Vec<Vec<f64>>,
+    /// What a nanosecond of copying costs beside that.
+    toll: f64,
 }
 
 /// A copy that is looked for: what it moves, and what it needs.
@@ -44,6 +46,7 @@ impl Lanes {
             tiers,
             free: vec![vec![0.0; steps]; tiers * tiers],
             drag: vec![vec![0.0; steps]; tiers * tiers],
+            toll: 0.0,
         };
         for (step, (kernel, call)) in trace.kernels.iter().zip(&problem.calls).enumerate() {
             let alone = call.times[call.fastest()];
@@ -69,6 +72,27 @@ impl Lanes {
         Lanes { free: self.free.iter().map(slow).collect(), ..self.clone() }
     }
 
+    /// The links of an iteration in which each kernel waits for so long, and copies go on meanwhile.
+    pub(crate) fn waiting(&self, waits: &[f64]) -> Lanes {
+        let mut lanes = self.clone();
+        for free in &mut lanes.free {
+            // What comes for a kernel must have come by the end of the one before it.
+            for (free, wait) in free.iter_mut().zip(&waits[1..]) {
+                *free += wait;
+            }
+        }
+        lanes
+    }
+
+    /// Sets what a nanosecond of copying costs, wherever it is.
+    pub(crate) fn toll(&mut self, toll: f64) {
+        self.toll = toll;
+    }
+
+    fn price(&self, lane: usize, step: u32) -> f64 {
+        self.drag[lane][step as usize] + self.toll
+    }
+
     fn index(&self, lane: (u8, u8)) -> usize {
         usize::from(lane.0) * self.tiers + usize::from(lane.1)
     }
@@ -89,11 +113,11 @@ impl Lanes {
         let lane = self.index(f.lane);
         let (mut need, mut cost, mut at) = (f.time, 0.0, from);
         while need > 0.0 && at < until && f.left.is_none_or(|left| left.at(at as usize) >= f.bytes) {
-            let taken = need.min(self.free[lane][at as usize]);
+            let taken = need.min(self.free[lane][at as usize].max(0.0));
             if taken > 0.0 {
                 each(at, taken);
             }
-            cost += taken * self.drag[lane][at as usize];
+            cost += taken * self.price(lane, at);
             need -= taken;
             at += 1;
         }
@@ -105,11 +129,11 @@ impl Lanes {
         let (mut need, mut cost, mut at) = (f.time, 0.0, until);
         while need > 0.0 && at > from && f.left.is_none_or(|left| left.at(at as usize - 1) >= f.bytes) {
             at -= 1;
-            let taken = need.min(self.free[lane][at as usize]);
+            let taken = need.min(self.free[lane][at as usize].max(0.0));
             if taken > 0.0 {
                 each(at, taken);
             }
-            cost += taken * self.drag[lane][at as usize];
+            cost += taken * self.price(lane, at);
             need -= taken;
         }
         (cost + need, at)

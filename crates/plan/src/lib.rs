@@ -4,6 +4,7 @@
 mod agreement;
 mod asynchronous;
 mod branch;
+mod crossing;
 mod dual;
 pub mod exact;
 mod highs;

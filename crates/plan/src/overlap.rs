@@ -165,7 +165,7 @@ impl<P: Prices> Ground<'_, P> {
     }
 
     /// Writes down the copies of a path; returns what they cost.
-    fn fly(&self, item: &Item, path: &mut Path) -> f64 {
+    pub(crate) fn fly(&self, item: &Item, path: &mut Path) -> f64 {
         let mut cost = 0.0;
         let (exists_before, last) = (item.persistent || item.fed, path.uses.len());
         let mut settled = 0;

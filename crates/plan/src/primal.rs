@@ -185,6 +185,32 @@ impl Primal {
         cost.is_finite()
     }
 
+    /// The same places with copies that go by these links, as far as they have time.
+    pub(crate) fn fly_anew(&mut self, problem: &Problem, states: &States, lanes: Lanes) {
+        self.lanes = Some(lanes);
+        let paths = std::mem::take(&mut self.paths);
+        for path in paths.iter().flatten() {
+            self.book(states, path, -1.0);
+        }
+        self.paths = paths;
+        for at in 0..self.paths.len() {
+            if self.moves[at] <= 0.0 {
+                continue;
+            }
+            let (item, Some(mut path)) = (&problem.items[at], self.take(problem, states, at)) else {
+                continue;
+            };
+            self.reserve(item, 1.0);
+            let Some(lanes) = &self.lanes else { return };
+            let quote = Quote { primal: self, problem, item, at, guide: None, open: None };
+            let moves =
+                Ground { problem, states, lanes, left: &self.left, prices: &quote }.fly(item, &mut path);
+            self.reserve(item, -1.0);
+            self.put(problem, states, at, path, moves);
+        }
+        self.total(problem);
+    }
+
     /// Gives a tensor a path, the moves of which cost so much.
     fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path, moves: f64) {
         let item = &problem.items[at];
@@ -210,6 +236,7 @@ impl Primal {
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
         self.reserve(item, -1.0);
+        self.book(states, &path, 1.0);
         self.moving[at] = 0.0;
         for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {
             self.set(problem, visit.step as usize, usize::from(visit.operand), 0);
@@ -323,43 +350,123 @@ pub(crate) fn improve(
 ) {
     let mut seen = vec![0; problem.calls.len()];
     let mut mark = 0;
-    let mut wishes: Vec<usize> = Vec::new();
-    let mut turn = 0;
+    let mut wishes = Wishes::default();
     while more(primal) {
-        if turn == 0 {
-            wishes = (0..problem.items.len()).filter(|at| primal.wishes(states, *at)).collect();
-            turn = wishes.len().max(1);
-        }
-        turn -= 1;
-        if wishes.is_empty() {
-            break;
-        }
-        let lead = wishes[random.usize(0..wishes.len())];
+        let Some(lead) = wishes.one(problem, states, primal, random) else { break };
         let some = primal.rivals(problem, states, calendar, lead, random);
         mark += 1;
         let before = primal.share(problem, &some, &mut seen, mark);
-        let moves: Vec<f64> = some.iter().map(|at| primal.moves[*at]).collect();
-        let old: Vec<Option<Path>> = some.iter().map(|at| primal.take(problem, states, *at)).collect();
-        let mut order: Vec<usize> = some.clone();
-        random.shuffle(&mut order[1..]);
-        let placed = order.iter().take_while(|at| primal.insert(problem, states, **at, None, None)).count();
+        let swap = primal.swap(problem, states, some, random);
         mark += 1;
         let after =
-            if placed == order.len() { primal.share(problem, &some, &mut seen, mark) } else { f64::INFINITY };
+            if swap.whole { primal.share(problem, &swap.some, &mut seen, mark) } else { f64::INFINITY };
         if after <= before {
             primal.cost += after - before;
         } else {
-            for at in &order[..placed] {
-                primal.take(problem, states, *at);
-            }
-            for ((at, path), moves) in some.iter().zip(old).zip(moves) {
-                if let Some(path) = path {
-                    primal.put(problem, states, *at, path, moves);
-                }
-            }
+            primal.undo(problem, states, swap);
         }
     }
     primal.total(problem);
+}
+
+/// The same with a judge that looks at whole plans.
+pub(crate) fn refine(
+    problem: &Problem,
+    states: &States,
+    calendar: &Calendar,
+    primal: &mut Primal,
+    random: &mut fastrand::Rng,
+    mut judge: impl FnMut(&mut Primal) -> f64,
+    mut more: impl FnMut() -> Option<f64>,
+) {
+    let mut wishes = Wishes::default();
+    let mut least = judge(primal);
+    while let Some(lenience) = more() {
+        let Some(lead) = wishes.one(problem, states, primal, random) else { break };
+        let some = primal.rivals(problem, states, calendar, lead, random);
+        let swap = primal.swap(problem, states, some, random);
+        let time = if swap.whole { judge(primal) } else { f64::INFINITY };
+        if time <= least * (1.0 + lenience) {
+            least = time;
+        } else {
+            primal.undo(problem, states, swap);
+        }
+    }
+    primal.total(problem);
+}
+
+/// The tensors that would like another place, looked for anew when each has had its turn, as it were.
+#[derive(Default)]
+struct Wishes {
+    all: Vec<usize>,
+    turns: usize,
+}
+
+impl Wishes {
+    fn one(
+        &mut self,
+        problem: &Problem,
+        states: &States,
+        primal: &Primal,
+        random: &mut fastrand::Rng,
+    ) -> Option<usize> {
+        if self.turns == 0 {
+            self.all = (0..problem.items.len()).filter(|at| primal.wishes(states, *at)).collect();
+            self.turns = self.all.len().max(1);
+        }
+        self.turns -= 1;
+        random.choice(&self.all).copied()
+    }
+}
+
+/// Tensors that were taken out and placed anew.
+struct Swap {
+    some: Vec<usize>,
+    /// Their paths before, and what the moves of these cost.
+    old: Vec<Option<Path>>,
+    moves: Vec<f64>,
+    /// The order in which they were placed.
+    order: Vec<usize>,
+    /// How many could be.
+    placed: usize,
+    whole: bool,
+}
+
+impl Primal {
+    /// Takes tensors out and places them anew, the first one first.
+    fn swap(
+        &mut self,
+        problem: &Problem,
+        states: &States,
+        some: Vec<usize>,
+        random: &mut fastrand::Rng,
+    ) -> Swap {
+        let moves = some.iter().map(|at| self.moves[*at]).collect();
+        let old = some.iter().map(|at| self.take(problem, states, *at)).collect();
+        let mut order: Vec<usize> = some.clone();
+        random.shuffle(&mut order[1..]);
+        let placed = order.iter().take_while(|at| self.insert(problem, states, **at, None, None)).count();
+        let whole = placed == order.len();
+        Swap { some, old, moves, order, placed, whole }
+    }
+
+    fn undo(&mut self, problem: &Problem, states: &States, swap: Swap) {
+        for at in &swap.order[..swap.placed] {
+            self.take(problem, states, *at);
+        }
+        for ((at, path), moves) in swap.some.iter().zip(swap.old).zip(swap.moves) {
+            if let Some(path) = path {
+                self.put(problem, states, *at, path, moves);
+            }
+        }
+    }
+
+    /// Sets what a nanosecond of copying costs from now on.
+    pub(crate) fn toll(&mut self, toll: f64) {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.toll(toll);
+        }
+    }
 }
 
 impl Primal {

@@ -37,9 +37,16 @@ pub(crate) fn sequence(problem: &Problem, states: &States, primal: &mut Primal) 
     arrive(problem, states, primal, &began);
 }
 
+/// An iteration that was played.
+pub(crate) struct Played {
+    pub(crate) time: f64,
+    /// How long each kernel waits, and at last the end for what still flies.
+    pub(crate) waits: Vec<f64>,
+}
+
 /// How long an iteration takes when every link moves its copies in the order of their starts, and kernels wait for what
 /// must be done before them.
-pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> f64 {
+pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> Played {
     let steps = problem.calls.len();
     let mut flights: Vec<(u32, u32, usize, f64)> = Vec::new();
     for side in [0, 1] {
@@ -50,10 +57,11 @@ pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> f64 {
             flights.push((flight.start, flight.done, lane, entry.time));
         }
     }
-    flights.sort_by(|a, b| a.partial_cmp(b).expect("times are numbers"));
+    flights.sort_unstable_by(|a, b| a.partial_cmp(b).expect("times are numbers"));
     let mut coming = flights.into_iter().peekable();
     let mut ends: Vec<f64> = vec![0.0; steps + 1];
     let mut lanes = vec![0.0_f64; problem.tiers * problem.tiers];
+    let mut waits = Vec::with_capacity(steps + 1);
     let (mut clock, times) = (0.0_f64, primal.times(problem));
     for step in 0..=steps {
         while let Some((_, done, lane, time)) = coming.next_if(|flight| flight.0 as usize <= step) {
@@ -61,9 +69,12 @@ pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> f64 {
             let by = &mut ends[(done as usize).max(step)];
             *by = by.max(lanes[lane]);
         }
+        waits.push((ends[step] - clock).max(0.0));
         clock = clock.max(ends[step]) + times.get(step).copied().unwrap_or(0.0);
     }
-    lanes.into_iter().fold(clock, f64::max)
+    let time = lanes.into_iter().fold(clock, f64::max);
+    waits[steps] += time - clock;
+    Played { time, waits }
 }
 
 /// The copies of one side of uses: those before them or those after them.

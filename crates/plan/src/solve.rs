@@ -41,6 +41,8 @@ impl Effort {
 #[derive(Clone, Debug)]
 pub struct Solution {
     pub(crate) paths: Vec<Path>,
+    /// The same with copies that hold no more memory than they must, and what that takes; where there is a difference.
+    pub(crate) hasty: Option<(Vec<Path>, f64)>,
     /// What kernels and moves take together, in nanoseconds.
     pub cost: f64,
     /// No plan costs less than this.
@@ -84,12 +86,18 @@ impl Solution {
         for (item, path) in problem.items.iter().zip(&mut paths) {
             straighten(states, item, path);
         }
-        Solution { paths, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
+        Solution { paths, hasty: None, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
     }
 
     /// Why the solver stopped.
     pub fn stop(&self) -> Stop {
         if self.met { Stop::Gap } else { Stop::Time }
+    }
+
+    /// The plan whose copies hold no more memory than they must: slower, and easier to pack.
+    pub(crate) fn hasty(&self) -> Option<Solution> {
+        let (paths, cost) = self.hasty.clone()?;
+        Some(Solution { paths, hasty: None, cost, ..*self })
     }
 
     /// How much less the best of all plans could cost, as a share of this one.

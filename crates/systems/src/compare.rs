@@ -1,7 +1,7 @@
 //! Many networks under many systems with many amounts of fast memory, over all cores, always in the same order.
 
 use tiercel_core::{Bytes, Machine, Nanos};
-use tiercel_workload::{Lifetimes, Trace};
+use tiercel_workload::{Lifetimes, Workload};
 
 use crate::{Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate};
 
@@ -9,7 +9,7 @@ use crate::{Fast, Options, Run, Setting, System, SystemError, Times, each, named
 #[derive(Clone, Copy)]
 pub struct Grid<'a> {
     /// What runs, each with a name.
-    pub traces: &'a [(String, Trace)],
+    pub works: &'a [(String, Workload)],
     /// On what.
     pub machine: &'a Machine,
     /// How long kernels take there.
@@ -29,8 +29,8 @@ pub struct Grid<'a> {
 /// One network under one system with one amount of fast memory.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// The network, as a position in [`Grid::traces`].
-    pub trace: usize,
+    /// The network, as a position in [`Grid::works`].
+    pub work: usize,
     /// The system's name.
     pub system: &'static str,
     /// The fast memory that there is.
@@ -54,48 +54,55 @@ impl Cell {
 impl Grid<'_> {
     /// How many simulations it takes.
     pub fn len(&self) -> usize {
-        self.traces.len() * (1 + self.fast.len() * self.systems.len())
+        self.works.len() * (1 + self.fast.len() * self.systems.len())
     }
 
     /// Whether there is nothing to compare.
     pub fn is_empty(&self) -> bool {
-        self.traces.is_empty()
+        self.works.is_empty()
     }
 
     /// Simulates everything; `tick` is called after each simulation. The cells come by network, then by fast memory,
     /// then by system.
     pub fn run(&self, tick: impl Fn() + Sync) -> Vec<Cell> {
         let fast_only = named("fast-only").expect("it is listed");
-        let play = |system: &System, trace: &Trace, machine: &Machine| {
-            let setting = Setting { trace, program: None, machine, times: self.times, options: self.options };
+        let play = |system: &System, work: &Workload, machine: &Machine| {
+            let setting = Setting {
+                trace: work.trace(),
+                program: work.program(),
+                machine,
+                times: self.times,
+                options: self.options,
+            };
             let run = simulate(system, &setting, self.iterations);
             tick();
             run
         };
-        let goals = each(self.traces, self.threads, |(_, trace)| play(fast_only, trace, self.machine));
-        let peaks: Vec<Bytes> = self.traces.iter().map(|(_, trace)| Lifetimes::new(trace).peak().1).collect();
+        let goals = each(self.works, self.threads, |(_, work)| play(fast_only, work, self.machine));
+        let peaks: Vec<Bytes> =
+            self.works.iter().map(|(_, work)| Lifetimes::new(work.trace()).peak().1).collect();
         let mut jobs = Vec::new();
-        for trace in 0..self.traces.len() {
+        for work in 0..self.works.len() {
             for fast in self.fast {
-                jobs.extend(self.systems.iter().map(|system| (trace, *fast, *system)));
+                jobs.extend(self.systems.iter().map(|system| (work, *fast, *system)));
             }
         }
-        each(&jobs, self.threads, |&(trace, fast, system)| {
-            let fast = fast.bytes(peaks[trace], self.machine.grain());
+        each(&jobs, self.threads, |&(work, fast, system)| {
+            let fast = fast.bytes(peaks[work], self.machine.grain());
             let machine = self.machine.clone().with_capacity(tiercel_core::TierId(0), fast);
             let run = if system.ignores_fast() {
                 tick();
-                goals[trace].clone()
+                goals[work].clone()
             } else {
-                play(system, &self.traces[trace].1, &machine)
+                play(system, &self.works[work].1, &machine)
             };
             Cell {
-                trace,
+                work,
                 system: system.name,
                 fast,
-                fraction: fast.0 as f64 / peaks[trace].0.max(1) as f64,
+                fraction: fast.0 as f64 / peaks[work].0.max(1) as f64,
                 run,
-                fast_only: goals[trace].as_ref().ok().map(Run::time),
+                fast_only: goals[work].as_ref().ok().map(Run::time),
             }
         })
     }

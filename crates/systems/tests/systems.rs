@@ -8,7 +8,7 @@ use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{
     ALL, Fast, Options, Recording, Run, Setting, System, Times, named, simulate, simulate_recorded,
 };
-use tiercel_workload::{Lifetimes, Trace, nets};
+use tiercel_workload::{Lifetimes, Trace, Workload, nets};
 
 fn trace(net: &str) -> Trace {
     let options = nets::Options { batch: Some(8), ..nets::Options::default() };
@@ -134,13 +134,13 @@ fn events_are_kept_when_asked_for() {
 #[test]
 fn comparing_gives_the_same_in_the_same_order_on_any_number_of_threads() {
     let (machine, times) = bench("optane-autotm");
-    let traces = [("a".to_string(), trace("mlp")), ("b".to_string(), trace("resnet32"))];
+    let works = ["mlp", "resnet32"].map(|name| (name.to_string(), Workload::Trace(trace(name))));
     let systems: Vec<&System> =
         ["fast-only", "first-touch", "autotm-sync"].map(|n| named(n).unwrap()).to_vec();
     let fast = [Fast::Share(0.2), Fast::Amount(Bytes::mib(4))];
     let run = |threads| {
         let grid = Grid {
-            traces: &traces,
+            works: &works,
             machine: &machine,
             times: &times,
             systems: &systems,
@@ -154,7 +154,7 @@ fn comparing_gives_the_same_in_the_same_order_on_any_number_of_threads() {
             ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         });
         assert_eq!(ticks.into_inner(), grid.len());
-        cells.iter().map(|c| (c.trace, c.fast, c.system, c.slowdown())).collect::<Vec<_>>()
+        cells.iter().map(|c| (c.work, c.fast, c.system, c.slowdown())).collect::<Vec<_>>()
     };
     let alone = run(1);
     assert_eq!(alone.len(), 12);
