@@ -46,8 +46,6 @@ const FEEDBACK: usize = 6;
 pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     let started = Instant::now();
     let states = States::new(problem);
-    let calendar = Calendar::new(problem);
-    let mut random = fastrand::Rng::with_seed(effort.seed);
     let over = || started.elapsed() >= effort.time;
     let (duals, bound) = relax(problem, started, effort);
     let mut best = first(problem, &states, &duals, &over)?;
@@ -55,43 +53,59 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     if !done(&best) {
         best = pace(problem, &states, &duals[0], best, &done);
     }
+    best = search(problem, &states, best, effort, &done);
+    Some(best.finish(problem, &states, bound, effort, started))
+}
+
+/// Takes up a search where there is less memory than before: what does not fit any more goes elsewhere.
+pub(crate) fn resume(problem: &Problem, old: &Solution, effort: &Effort) -> Option<Solution> {
+    let started = Instant::now();
+    let states = States::new(problem);
+    let paths = old.hasty.as_ref().map_or(&old.paths, |(paths, _)| paths);
+    let mut random = fastrand::Rng::with_seed(effort.seed);
+    let plan = Primal::squeezed(problem, &states, &Calendar::new(problem), paths, &mut random)?;
+    let done = |best: &Attempt| near(old.bound, best.time, effort) || started.elapsed() >= effort.time;
+    let best = Attempt::new(problem, problem.clone(), &states, plan);
+    let best = search(problem, &states, best, effort, &done);
+    Some(best.finish(problem, &states, old.bound, effort, started))
+}
+
+/// Takes tensors out and places them anew, round by round, as long as that helps.
+fn search(
+    problem: &Problem,
+    states: &States,
+    mut best: Attempt,
+    effort: &Effort,
+    done: &dyn Fn(&Attempt) -> bool,
+) -> Attempt {
+    let calendar = Calendar::new(problem);
+    let mut random = fastrand::Rng::with_seed(effort.seed);
     let (mut current, mut times) = (best.clone(), vec![best.time]);
     while !done(&best) && times.len() as u32 <= effort.rounds {
         let mut tries = 0;
         let mut tolls = fastrand::Rng::with_seed(random.u64(..));
-        refine(
-            &current.slower,
-            &states,
-            &calendar,
-            &mut current.plan,
-            &mut random,
-            |plan| {
-                plan.toll(*tolls.choice(TOLLS.iter()).expect("there are some"));
-                play(problem, &states, plan).time
-            },
-            || {
-                tries += 1;
-                let left = f64::from(TRIES - tries) / f64::from(TRIES);
-                (tries < TRIES && (tries % 64 != 0 || !over())).then_some(LENIENCE * left * left)
-            },
-        );
-        current = Attempt::new(problem, current.slower, &states, current.plan);
+        let judge = |plan: &mut Primal| {
+            plan.toll(*tolls.choice(TOLLS.iter()).expect("there are some"));
+            play(problem, states, plan).time
+        };
+        let lenience = || {
+            tries += 1;
+            let left = f64::from(TRIES - tries) / f64::from(TRIES);
+            (tries < TRIES && (tries % 64 != 0 || !done(&best))).then_some(LENIENCE * left * left)
+        };
+        refine(&current.slower, states, &calendar, &mut current.plan, &mut random, judge, lenience);
+        current = Attempt::new(problem, current.slower, states, current.plan);
         if current.time < best.time {
             best = current.clone();
         }
-        current.wait(problem, &states);
+        current.wait(problem, states);
         times.push(best.time);
         let rounds = times.len();
         if rounds > PATIENCE && times[rounds - 1 - PATIENCE] - best.time < WORTH * best.time {
             break;
         }
     }
-    let Attempt { mut plan, time, .. } = best;
-    let hasty = play(problem, &states, &plan).time;
-    let hasty = Some((plan.paths.iter().flatten().cloned().collect(), hasty.max(bound)));
-    sequence(problem, &states, &mut plan);
-    let (cost, paths) = (time.max(bound), plan.paths.into_iter().flatten().collect());
-    Some(Solution { paths, hasty, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) })
+    best
 }
 
 /// A plan, and how an iteration goes with it.
@@ -111,6 +125,24 @@ impl Attempt {
         sequence(problem, states, &mut slack);
         let Played { time, waits } = play(problem, states, &slack);
         Attempt { slower, plan, time, waits }
+    }
+
+    /// The plan as it goes to those who play it.
+    fn finish(
+        self,
+        problem: &Problem,
+        states: &States,
+        bound: f64,
+        effort: &Effort,
+        started: Instant,
+    ) -> Solution {
+        let Attempt { mut plan, time, .. } = self;
+        let hasty = play(problem, states, &plan).time;
+        let hasty = Some((plan.paths.iter().flatten().cloned().collect(), hasty.max(bound)));
+        sequence(problem, states, &mut plan);
+        debug_assert!(time >= bound * (1.0 - 1e-9), "a plan of {time} beats its bound of {bound}");
+        let (cost, paths) = (time.max(bound), plan.paths.into_iter().flatten().collect());
+        Solution { paths, hasty, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
     }
 
     /// Where kernels wait, they wait whatever else is copied meanwhile: gives that time to the links.

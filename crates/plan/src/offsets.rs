@@ -11,10 +11,10 @@ use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_run::KernelTime;
 use tiercel_workload::Trace;
 
-use crate::layout::{Buffer, LayoutError, pack};
+use crate::layout::{Buffer, LayoutError, Packing, pack};
 use crate::plan::{Birth, Plan};
 use crate::problem::{Formulation, PlanError, Problem};
-use crate::solve::{Effort, Solution, solve};
+use crate::solve::{Effort, Solution, near, solve, solve_again};
 use crate::verify::{Flaw, Stay, replay, verify};
 
 /// A plan with places for its tensors, and how it came about.
@@ -31,7 +31,11 @@ pub struct Arranged {
 }
 
 /// How often a plan is made anew with less memory because it could not be packed.
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 8;
+/// The least share of the fastest tier that is given up where something did not fit.
+const LEAST: f64 = 5e-3;
+/// And the largest, at a time.
+const MOST: f64 = 0.05;
 /// A plan that can be packed and is this much slower than one that cannot is good enough.
 const NEAR: f64 = 5e-3;
 
@@ -43,51 +47,85 @@ pub fn arranged(
     formulation: Formulation,
     effort: &Effort,
 ) -> Result<Arranged, PlanError> {
-    let whole = machine.tiers[0].capacity.0;
-    let mut limit = whole;
-    let (mut loose, mut best): (Option<Arranged>, Option<Arranged>) = (None, None);
     let started = Instant::now();
-    for _ in 0..ROUNDS {
-        let tight = machine.clone().with_capacity(TierId(0), Bytes(limit));
-        let problem = match Problem::new(trace, &tight, times, formulation) {
-            Ok(problem) => problem,
-            Err(error) => return best.or(loose).ok_or(error),
-        };
-        // Half of the time that is left, so that some is left for another round.
+    let mut problem = Problem::new(trace, machine, times, formulation)?;
+    // Half of the time that is left, so that some is left for another round.
+    let share = || {
         let time = (effort.time.saturating_sub(started.elapsed()) / 2).max(effort.time / 20);
-        let solution = solve(&problem, &Effort { time, ..*effort }).ok_or(PlanError::NoPlan)?;
+        Effort { time, ..*effort }
+    };
+    let mut solution = solve(&problem, &share()).ok_or(PlanError::NoPlan)?;
+    // What holds with less memory need not hold with all of it.
+    let bound = solution.bound;
+    let (mut loose, mut best): (Option<Arranged>, Option<Arranged>) = (None, None);
+    for round in 0..ROUNDS {
         let arrange = |solution: &Solution| {
             let mut plan = Plan::new(trace, machine, &problem, solution);
+            plan.bound_ns = bound;
             let packed = assign(&mut plan, trace, machine, effort);
-            let time = started.elapsed();
-            (Arranged { plan, met: solution.met, packed: packed.is_ok(), time }, packed.err())
+            let (time, met) = (started.elapsed(), near(bound, solution.cost, effort));
+            (Arranged { plan, met, packed: packed.is_ok(), time }, packed.err())
+        };
+        let mut keep = |arranged: Arranged| {
+            if best.as_ref().is_none_or(|best| arranged.plan.iteration_ns < best.plan.iteration_ns) {
+                best = Some(arranged);
+            }
         };
         let (arranged, excess) = arrange(&solution);
-        let better = |arranged: &Arranged, best: &Option<Arranged>| {
-            best.as_ref().is_none_or(|best| arranged.plan.iteration_ns < best.plan.iteration_ns)
+        let Some(mut excess) = excess else {
+            keep(arranged);
+            break;
         };
-        let Some(excess) = excess else {
-            return Ok(if better(&arranged, &best) { arranged } else { best.unwrap_or(arranged) });
-        };
+        loose.get_or_insert(arranged);
         if let Some(hasty) = solution.hasty() {
-            let (arranged, excess) = arrange(&hasty);
-            if excess.is_none() && better(&arranged, &best) {
-                best = Some(arranged);
+            let (arranged, left) = arrange(&hasty);
+            match left {
+                Some(left) => excess = left,
+                None => keep(arranged),
             }
         }
         // A plan for less memory takes no less than this one.
         if best.as_ref().is_some_and(|best| best.plan.iteration_ns <= (1.0 + NEAR) * solution.cost) {
             break;
         }
-        loose.get_or_insert(arranged);
-        limit -= excess.min(whole / 10).max(whole / 200);
+        excess.add(round as f64 * LEAST * machine.tiers[0].capacity.0 as f64);
+        problem.narrow(&excess.0);
+        let Some(next) = solve_again(&problem, &solution, &share()) else { break };
+        solution = next;
     }
     best.or(loose).ok_or(PlanError::NoPlan)
 }
 
-/// Gives every stay on a tier that is scarce its offset; otherwise tells by how many bytes they did not fit.
-pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort) -> Result<(), u64> {
-    let stays = replay(plan, trace, machine).map_err(|_| machine.tiers[0].capacity.0)?;
+/// The bytes by which tensors did not fit into the fastest tier, step by step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Excess(Vec<f64>);
+
+impl Excess {
+    /// What of the buffers ends above the capacity, and at least somewhat more than nothing there.
+    fn new(buffers: &[Buffer], packing: &Packing, capacity: Bytes, steps: usize) -> Excess {
+        let mut bytes = vec![0.0_f64; steps];
+        let (least, most) = (capacity.0 as f64 * LEAST, capacity.0 as f64 * MOST);
+        for (buffer, offset) in buffers.iter().zip(&packing.offsets) {
+            let above = (offset.0 + buffer.size.0).saturating_sub(capacity.0);
+            if above > 0 {
+                let here = &mut bytes[buffer.lower as usize..(buffer.upper as usize).min(steps)];
+                here.iter_mut().for_each(|bytes| *bytes = bytes.max((above as f64).clamp(least, most)));
+            }
+        }
+        Excess(bytes)
+    }
+
+    /// Adds bytes at every step.
+    fn add(&mut self, bytes: f64) {
+        self.0.iter_mut().for_each(|excess| *excess += bytes);
+    }
+}
+
+/// Gives every stay on a tier that is scarce its offset; otherwise tells by how many bytes, and when, they did not fit.
+pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort) -> Result<(), Excess> {
+    let steps = trace.kernels.len();
+    let everything = |_| Excess(vec![machine.tiers[0].capacity.0 as f64 * LEAST; steps]);
+    let stays = replay(plan, trace, machine).map_err(everything)?;
     let mut places: Vec<Option<u64>> = vec![None; stays.len()];
     for tier in machine.tier_ids() {
         let capacity = machine.tier(tier).capacity;
@@ -104,7 +142,9 @@ pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort
                     owners.into_iter().for_each(|stay| places[stay] = Some(offset.0));
                 }
             }
-            Err(LayoutError::DoesNotFit(shortfall)) => return Err(shortfall.best.peak.0 - capacity.0),
+            Err(LayoutError::DoesNotFit(shortfall)) => {
+                return Err(Excess::new(&buffers, &shortfall.best, capacity, steps));
+            }
             Err(error) => unreachable!("the stays of a plan are sound buffers: {error}"),
         }
     }

@@ -194,7 +194,8 @@ impl Primal {
         }
         self.paths = paths;
         for at in 0..self.paths.len() {
-            if self.moves[at] <= 0.0 {
+            let flies = |path: &Path| path.flights.iter().flatten().any(|flight| flight.start < flight.done);
+            if !self.paths[at].as_ref().is_some_and(flies) {
                 continue;
             }
             let (item, Some(mut path)) = (&problem.items[at], self.take(problem, states, at)) else {
@@ -209,6 +210,46 @@ impl Primal {
             self.put(problem, states, at, path, moves);
         }
         self.total(problem);
+    }
+
+    /// A plan near one that does not fit: tensors go elsewhere as long as there is too little room somewhere. `None`
+    /// where one has nowhere to go.
+    pub(crate) fn squeezed(
+        problem: &Problem,
+        states: &States,
+        calendar: &Calendar,
+        paths: &[Path],
+        random: &mut fastrand::Rng,
+    ) -> Option<Primal> {
+        let mut primal = Primal::empty(problem);
+        for (at, path) in paths.iter().enumerate() {
+            primal.put(problem, states, at, path.clone(), 0.0);
+        }
+        let mut homeless = Vec::new();
+        while let Some((step, short)) = primal.tightest(problem) {
+            let there = calendar.alive(step, random).filter(|at| primal.is_fast(problem, states, *at, step));
+            // The smallest that is large enough, or else the largest.
+            let fitness = |at: &usize| {
+                let bytes = problem.items[*at].bytes as f64;
+                (bytes < short, if bytes < short { -bytes } else { bytes })
+            };
+            let way = there.min_by(|a, b| fitness(a).partial_cmp(&fitness(b)).expect("bytes are numbers"))?;
+            primal.take(problem, states, way);
+            if !primal.insert(problem, states, way, None, None) {
+                homeless.push(way);
+            }
+        }
+        let lanes = problem.lanes.clone()?;
+        let housed = homeless.iter().all(|at| primal.insert(problem, states, *at, None, None));
+        primal.fly_anew(problem, states, lanes);
+        (housed && primal.cost.is_finite()).then_some(primal)
+    }
+
+    /// The step at which the fastest tier is the fullest, and how many bytes too many are there; `None` where all fits.
+    fn tightest(&self, problem: &Problem) -> Option<(usize, f64)> {
+        let left = self.left[0].as_ref()?;
+        let steps = (0..problem.calls.len()).map(|step| (step, -left.at(step)));
+        steps.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, short)| *short > 0.5)
     }
 
     /// Gives a tensor a path, the moves of which cost so much.

@@ -184,6 +184,12 @@ impl Problem {
         Ok(problem)
     }
 
+    /// Takes bytes of the fastest tier away, step by step.
+    pub(crate) fn narrow(&mut self, bytes: &[f64]) {
+        let Some(room) = &mut self.room[0] else { return };
+        room.iter_mut().zip(bytes).for_each(|(room, bytes)| *room = (*room - bytes).max(0.0));
+    }
+
     /// The smallest fastest tier with which every kernel can run.
     pub fn least_fast(&self) -> Bytes {
         self.least

@@ -106,6 +106,12 @@ impl Solution {
     }
 }
 
+/// Solves a problem again after it got less memory; what is known of it already is used.
+pub(crate) fn solve_again(problem: &Problem, old: &Solution, effort: &Effort) -> Option<Solution> {
+    let resumed = problem.lanes.is_some().then(|| asynchronous::resume(problem, old, effort));
+    resumed.flatten().or_else(|| solve(problem, effort))
+}
+
 /// Solves a problem to the gap asked for, or as far as the time goes; `None` where no plan was found at all.
 pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
     if problem.lanes.is_some() {

@@ -1,19 +1,21 @@
-//! Tiercel's own system: the asynchronous plan with every tensor at its place, activations computed again where that beats
-//! moving them, and whatever other system turns out to be better in simulation.
+//! Tiercel's own system: the asynchronous plan with every tensor at its place, weights updated as soon as their gradients
+//! are there, activations computed again where that beats moving them, and whatever other system turns out to be better in
+//! simulation.
 //!
-//! The policy that is simulated is the policy that runs, so the choice is made by playing: each alternative for two
-//! iterations on the machine at hand. Most often there is nothing to choose, because the plan comes within a percent of
-//! having all memory fast; then nothing else is tried. While it runs, a late copy makes a kernel wait and nothing else, a
+//! The policy that is simulated is the policy that runs, so the choice is made by playing each alternative on the machine
+//! at hand. Most often there is nothing to choose, because the plan comes within a percent of having all memory fast; then
+//! nothing else is tried. What to compute again is tried with hasty plans, and only the best of them is planned well. While it runs, a late copy makes a kernel wait and nothing else, a
 //! tensor that the plan does not know is placed and fetched as hints say ([`tiercel_policies::Follow`]), and results are
 //! the same bits in any case.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tiercel_plan::recompute::{fastest, sets};
 use tiercel_workload::{Lifetimes, Program};
 
 use crate::planning::{Planned, Planner, play};
-use crate::{Choices, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
+use crate::{Choices, Options, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
 
 /// Tiercel.
 pub(crate) const TIERCEL: System = System {
@@ -65,45 +67,34 @@ impl Way {
     }
 }
 
+/// Sets of activations in a row that are no better than the best of them, before no more are tried.
+const MISSES: u32 = 3;
+
 fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     let floor: f64 = fastest(&setting.trace.kernels, setting.machine, setting.times).iter().sum();
-    let enough = |tried: &Option<Tried>| tried.as_ref().is_some_and(|best| best.time <= ENOUGH * floor);
-    let mut best: Option<Tried> = None;
-    let mut refused = None;
-    let mut consider = |best: &mut Option<Tried>, tried: Result<Tried, SystemError>| match tried {
-        Ok(tried) if best.as_ref().is_none_or(|best| tried.time < best.time) => *best = Some(tried),
-        Ok(_) => {}
-        Err(error) => _ = refused.get_or_insert(error),
-    };
-    if setting.options.choices != Choices::Recompute {
-        consider(&mut best, planned(setting, None));
-    }
-    if let Some(program) = setting.program.filter(|_| setting.options.choices != Choices::Move) {
-        for set in sets(program, setting.machine, setting.times) {
-            if enough(&best) {
-                break;
-            }
-            let rewritten = Arc::new(program.recomputing(&set));
-            let work: f64 = fastest(&rewritten.trace.kernels, setting.machine, setting.times).iter().sum();
-            // Computing again alone would take longer than the best so far.
-            if best.as_ref().is_some_and(|best| work >= best.time) {
-                continue;
-            }
-            if setting.options.choices == Choices::Recompute {
-                let peak = Lifetimes::new(&rewritten.trace).peak().1;
-                if peak > setting.machine.tiers[0].capacity {
-                    continue;
-                }
-            }
-            consider(&mut best, planned(setting, Some(rewritten)));
+    let until = setting.options.time;
+    let mut search =
+        Search { enough: ENOUGH * floor, best: None, refused: None, started: Instant::now(), until };
+    let choices = setting.options.choices;
+    let early = setting.program.map(|program| Arc::new(program.updating_early()));
+    if choices != Choices::Recompute {
+        search.consider(planned(setting, None));
+        if !search.done()
+            && let Some(early) = &early
+        {
+            search.consider(planned(setting, Some(early.clone())));
         }
     }
-    if setting.options.choices == Choices::Both {
+    if choices != Choices::Move
+        && let Some(early) = &early
+    {
+        search.recompute(setting, early);
+    }
+    if choices == Choices::Both {
         for rival in &RIVALS {
-            if enough(&best) {
-                break;
+            if !search.done() {
+                search.consider(Way::Rival(rival).tried(setting));
             }
-            consider(&mut best, Way::Rival(rival).tried(setting));
         }
     }
     let none = || SystemError::NoPlan {
@@ -111,7 +102,66 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         tier: setting.machine.tiers[0].name.clone(),
         limit: setting.machine.tiers[0].capacity,
     };
-    best.ok_or_else(|| refused.unwrap_or_else(none))?.way.prepare(setting)
+    search.best.ok_or_else(|| search.refused.unwrap_or_else(none))?.way.prepare(setting)
+}
+
+/// The best alternative so far.
+struct Search {
+    /// The time that is good enough.
+    enough: f64,
+    best: Option<Tried>,
+    /// Why the first that could not be tried could not.
+    refused: Option<SystemError>,
+    started: Instant,
+    /// When to stop with the best so far.
+    until: Duration,
+}
+
+impl Search {
+    fn done(&self) -> bool {
+        self.best
+            .as_ref()
+            .is_some_and(|best| best.time <= self.enough || self.started.elapsed() >= self.until)
+    }
+
+    /// Takes an alternative if it is the best.
+    fn consider(&mut self, tried: Result<Tried, SystemError>) {
+        match tried {
+            Ok(tried) if self.best.as_ref().is_none_or(|best| tried.time < best.time) => {
+                self.best = Some(tried);
+            }
+            Ok(_) => {}
+            Err(error) => _ = self.refused.get_or_insert(error),
+        }
+    }
+
+    /// Tries what can be computed again.
+    fn recompute(&mut self, setting: &Setting<'_>, program: &Program) {
+        let hasty = Setting { options: Options { rounds: 0, ..setting.options }, ..*setting };
+        let (mut found, mut least, mut misses) = (None, f64::INFINITY, 0);
+        for set in sets(program, setting.machine, setting.times) {
+            if self.done() || misses == MISSES {
+                break;
+            }
+            let rewritten = Arc::new(program.recomputing(&set));
+            let work: f64 = fastest(&rewritten.trace.kernels, setting.machine, setting.times).iter().sum();
+            let whole = Lifetimes::new(&rewritten.trace).peak().1 <= setting.machine.tiers[0].capacity;
+            let slow = self.best.as_ref().is_some_and(|best| work >= best.time);
+            if slow || (setting.options.choices == Choices::Recompute && !whole) {
+                // Computing again alone would take longer than the best so far; or something would have to move.
+                continue;
+            }
+            let tried = planned(&hasty, Some(rewritten.clone()));
+            misses += 1;
+            if let Some(tried) = tried.as_ref().ok().filter(|tried| tried.time < least) {
+                (found, least, misses) = (Some(rewritten), tried.time, 0);
+            }
+            self.consider(tried);
+        }
+        if let Some(rewritten) = found.filter(|_| !self.done()) {
+            self.consider(planned(setting, Some(rewritten)));
+        }
+    }
 }
 
 /// The asynchronous plan for a program, rewritten or as it is.

@@ -46,6 +46,7 @@ pub struct Program {
     pub trace: Trace,
     /// The tensor of the trace that holds each value's bytes; `None` for values that no kernel touches.
     storage: Vec<Option<TensorId>>,
+    options: Options,
 }
 
 impl Program {
@@ -55,7 +56,7 @@ impl Program {
             graph.nodes = updates_when_ready(&graph);
         }
         let owners = storage::share(&graph, options.in_place);
-        write(graph, &owners)
+        write(graph, &owners, options)
     }
 
     /// Gives every kernel the scratch memory that `need` says, as a tensor that this kernel alone writes, and calls
@@ -81,7 +82,13 @@ impl Program {
 
     /// The same program with some values dropped after the forward pass and computed again for the backward pass.
     pub fn recomputing(&self, dropped: &std::collections::HashSet<ValueId>) -> Program {
-        Program::new(recompute(&self.graph, dropped), Options::default())
+        Program::new(recompute(&self.graph, dropped), self.options)
+    }
+
+    /// The same program with each weight updated as soon as it can be: what is computed is the same, and gradients need
+    /// not be kept until the end.
+    pub fn updating_early(&self) -> Program {
+        Program::new(self.graph.clone(), Options { updates: Updates::WhenReady, ..self.options })
     }
 
     /// The tensor of the trace that holds the bytes of `value`; `None` where no kernel touches it.
@@ -110,7 +117,7 @@ fn updates_when_ready(graph: &Graph) -> Vec<Node> {
 }
 
 /// Writes the trace of a graph whose values live with these owners.
-fn write(graph: Graph, owners: &[ValueId]) -> Program {
+fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
     let mut trace = Trace { name: graph.name.clone(), layers: graph.layers.clone(), ..Trace::default() };
     trace.kernels.reserve(graph.nodes.len());
     let mut storage: Vec<Option<TensorId>> = vec![None; graph.values.len()];
@@ -146,7 +153,7 @@ fn write(graph: Graph, owners: &[ValueId]) -> Program {
             alternatives: Vec::new(),
         });
     }
-    Program { graph, trace, storage }
+    Program { graph, trace, storage, options }
 }
 
 /// Records a use; a tensor that is two operands of one kernel is one use.
