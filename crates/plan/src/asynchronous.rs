@@ -31,8 +31,11 @@ const WEIGHTS: [(f64, f64, f64); 7] = [
 const PATIENCE: usize = 4;
 /// The share of its time that a plan should have lost in these rounds.
 const WORTH: f64 = 5e-4;
-/// Changes that a round tries.
-const TRIES: u32 = 2000;
+/// Changes that a round tries, with many tensors fewer: each takes longer.
+const TRIES: (usize, usize) = (300, 2000);
+const EFFORT: usize = 1_000_000;
+/// Rounds of a search that is taken up again.
+const RESUMED: u32 = 1;
 /// How much longer an iteration may take so that copies fit beside kernels.
 const PACES: [f64; 7] = [1.04, 1.12, 1.3, 1.7, 2.3, 3.2, 4.5];
 /// How much worse than the last a plan may be at the start of a round, as a share of its time; less and less later.
@@ -66,6 +69,7 @@ pub(crate) fn resume(problem: &Problem, old: &Solution, effort: &Effort) -> Opti
     let plan = Primal::squeezed(problem, &states, &Calendar::new(problem), paths, &mut random)?;
     let done = |best: &Attempt| near(old.bound, best.time, effort) || started.elapsed() >= effort.time;
     let best = Attempt::new(problem, problem.clone(), &states, plan);
+    let effort = &Effort { rounds: effort.rounds.min(RESUMED), ..*effort };
     let best = search(problem, &states, best, effort, &done);
     Some(best.finish(problem, &states, old.bound, effort, started))
 }
@@ -81,6 +85,7 @@ fn search(
     let calendar = Calendar::new(problem);
     let mut random = fastrand::Rng::with_seed(effort.seed);
     let (mut current, mut times) = (best.clone(), vec![best.time]);
+    let most = (EFFORT / problem.items.len().max(1)).clamp(TRIES.0, TRIES.1);
     while !done(&best) && times.len() as u32 <= effort.rounds {
         let mut tries = 0;
         let mut tolls = fastrand::Rng::with_seed(random.u64(..));
@@ -90,8 +95,8 @@ fn search(
         };
         let lenience = || {
             tries += 1;
-            let left = f64::from(TRIES - tries) / f64::from(TRIES);
-            (tries < TRIES && (tries % 64 != 0 || !done(&best))).then_some(LENIENCE * left * left)
+            let left = most.saturating_sub(tries) as f64 / most as f64;
+            (tries < most && (tries % 64 != 0 || !done(&best))).then_some(LENIENCE * left * left)
         };
         refine(&current.slower, states, &calendar, &mut current.plan, &mut random, judge, lenience);
         current = Attempt::new(problem, current.slower, states, current.plan);

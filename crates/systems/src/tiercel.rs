@@ -4,7 +4,7 @@
 //!
 //! The policy that is simulated is the policy that runs, so the choice is made by playing each alternative on the machine
 //! at hand. Most often there is nothing to choose, because the plan comes within a percent of having all memory fast; then
-//! nothing else is tried. What to compute again is tried with hasty plans, and only the best of them is planned well. While it runs, a late copy makes a kernel wait and nothing else, a
+//! nothing else is tried. While it runs, a late copy makes a kernel wait and nothing else, a
 //! tensor that the plan does not know is placed and fetched as hints say ([`tiercel_policies::Follow`]), and results are
 //! the same bits in any case.
 
@@ -15,7 +15,7 @@ use tiercel_plan::recompute::{fastest, sets};
 use tiercel_workload::{Lifetimes, Program};
 
 use crate::planning::{Planned, Planner, play};
-use crate::{Choices, Options, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
+use crate::{Choices, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
 
 /// Tiercel.
 pub(crate) const TIERCEL: System = System {
@@ -135,9 +135,8 @@ impl Search {
         }
     }
 
-    /// Tries what can be computed again.
+    /// Tries what can be computed again: the set of activations that looks best is planned for.
     fn recompute(&mut self, setting: &Setting<'_>, program: &Program) {
-        let hasty = Setting { options: Options { rounds: 0, ..setting.options }, ..*setting };
         let (mut found, mut least, mut misses) = (None, f64::INFINITY, 0);
         for set in sets(program, setting.machine, setting.times) {
             if self.done() || misses == MISSES {
@@ -151,14 +150,14 @@ impl Search {
                 // Computing again alone would take longer than the best so far; or something would have to move.
                 continue;
             }
-            let tried = planned(&hasty, Some(rewritten.clone()));
+            let estimate = Planner::Asynchronous.estimate(&Setting { trace: &rewritten.trace, ..*setting });
             misses += 1;
-            if let Some(tried) = tried.as_ref().ok().filter(|tried| tried.time < least) {
-                (found, least, misses) = (Some(rewritten), tried.time, 0);
+            if let Some(time) = estimate.filter(|time| *time < least) {
+                (found, least, misses) = (Some(rewritten), time, 0);
             }
-            self.consider(tried);
         }
-        if let Some(rewritten) = found.filter(|_| !self.done()) {
+        let hopes = self.best.as_ref().is_none_or(|best| least < best.time);
+        if let Some(rewritten) = found.filter(|_| hopes && !self.done()) {
             self.consider(planned(setting, Some(rewritten)));
         }
     }
