@@ -91,7 +91,7 @@ impl Trial<'_> {
         for _ in 0..self.iterations.clamp(2, 10) {
             trainer.iterate().map_err(|error| error.to_string())?;
         }
-        Ok(Times::new(Measured::new(&task.training.trace, &trainer.take_times())))
+        Ok(Times::new(Measured::of_run(&task.training.trace, &trainer.take_times())))
     }
 
     fn trainer<'t>(

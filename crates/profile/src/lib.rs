@@ -34,5 +34,5 @@ pub mod probe;
 pub mod sharing;
 
 pub use accesses::{Accesses, Counting};
-pub use measured::Measured;
+pub use measured::{Kept, Measured, ProfileError, Survey};
 pub use model::{Model, ModelError};

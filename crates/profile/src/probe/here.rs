@@ -19,7 +19,7 @@ pub fn folder() -> PathBuf {
 }
 
 /// This machine's name, in characters that a file name may have.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' };
     let name: String = name.trim().chars().take(64).map(plain).collect();
@@ -71,12 +71,5 @@ fn keep_at(path: &Path, found: &Found) -> Result<(), ProbeError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(kept)?;
     }
-    // Whole or not at all: somebody else may be reading.
-    let aside = path.with_extension(format!("{}.part", std::process::id()));
-    let written =
-        std::fs::write(&aside, found.machine.to_toml()).and_then(|()| std::fs::rename(&aside, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&aside);
-    }
-    written.map_err(kept)
+    tiercel_run::files::replace(path, found.machine.to_toml()).map_err(kept)
 }

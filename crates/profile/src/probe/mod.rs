@@ -211,7 +211,7 @@ fn counts(cores: u32) -> Vec<u32> {
 }
 
 /// The processor's name, where the system tells.
-fn processor() -> String {
+pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let name = name.map_or("a processor without a name", |(_, name)| name.trim());

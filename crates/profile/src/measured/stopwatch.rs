@@ -1,0 +1,264 @@
+//! Times one kernel on this machine's real memory, with its operands wherever they are wanted.
+//!
+//! The operands are objects of a manager on tiers of their real backing, the kernel is the one that training runs, and an
+//! emulated tier charges as it does there. Before every run the caches are brought into the state in which a whole
+//! iteration would have them: emptied, then filled with the operands that were in use shortly before. Otherwise a kernel
+//! that is run again and again would find everything in the caches and look faster than it is. What a kernel changes in
+//! place is given its first contents again, so that numbers neither grow nor vanish from one run to the next.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use tiercel_core::{
+    Access, Bandwidth, Bytes, Error, Link, Machine, Manager, Nanos, ObjectId, Operand, Step, TierId,
+};
+use tiercel_run::kernels::random;
+use tiercel_run::world::traffic_of;
+use tiercel_run::{Host, Kernels, Library, Stage, View, Work, World};
+use tiercel_workload::graph::Init;
+use tiercel_workload::{Program, Tensor};
+
+use super::ProfileError;
+use super::signature::Signature;
+
+/// How long one kernel in one placement is run again and again.
+const BUDGET: Duration = Duration::from_millis(20);
+
+/// The most runs of one kernel in one placement; half of the least is enough where one run takes the whole budget.
+const MOST: usize = 15;
+const LEAST: usize = 3;
+
+/// Memory of the right kinds with the kernels of one program.
+pub(super) struct Stopwatch<'p> {
+    program: &'p Program,
+    manager: Manager<Stage<Bench>>,
+    /// The machine's tiers that kernels can work on; the manager's tiers in the same order.
+    tiers: Vec<TierId>,
+}
+
+impl<'p> Stopwatch<'p> {
+    /// Takes enough memory of every tier for each of these kernels.
+    pub(super) fn new(
+        program: &'p Program,
+        machine: &Machine,
+        threads: usize,
+        cache: Bytes,
+        kernels: &[&Signature],
+    ) -> Result<Stopwatch<'p>, ProfileError> {
+        let tiers: Vec<TierId> = machine.tier_ids().filter(|id| machine.tier(*id).computable).collect();
+        let size = |signature: &&Signature| -> Bytes {
+            let each = signature.operands.iter().map(|(id, ..)| program.trace.tensor(*id).bytes);
+            each.map(|bytes| Bytes(bytes.0.next_multiple_of(4096))).sum()
+        };
+        let most = kernels.iter().map(size).max().unwrap_or_default();
+        let bench = bench(machine, &tiers, Bytes(most.0 + (1 << 20)));
+        let library = Library::new(program, threads).map_err(ProfileError::Library)?;
+        let host = Host::open(&bench)?;
+        let stage = Stage::new(host, Bench::new(library, program, cache));
+        Ok(Stopwatch { program, manager: Manager::new(bench, stage), tiers })
+    }
+
+    /// The tiers that kernels can work on.
+    pub(super) fn tiers(&self) -> &[TierId] {
+        &self.tiers
+    }
+
+    /// Times one kernel in each of these placements, each told as soon as it is known; `told` says whether to go on.
+    pub(super) fn time(
+        &mut self,
+        step: Step,
+        signature: &Signature,
+        placements: &[Vec<TierId>],
+        mut told: impl FnMut(&[TierId], Nanos) -> bool,
+    ) -> Result<(), ProfileError> {
+        let mut bodies: Vec<Vec<Option<ObjectId>>> =
+            vec![vec![None; self.tiers.len()]; signature.operands.len()];
+        for (at, placement) in placements.iter().enumerate() {
+            let mut operands = Vec::with_capacity(placement.len());
+            for ((body, tier), (id, access, bytes)) in
+                bodies.iter_mut().zip(placement).zip(&signature.operands)
+            {
+                let there =
+                    self.tiers.iter().position(|known| known == tier).expect("kernels can work there");
+                let tensor = self.program.trace.tensor(*id);
+                let object = match body[there] {
+                    Some(object) => object,
+                    None => *body[there].insert(self.body(tensor, TierId(there as u8))?),
+                };
+                operands.push(Operand { object, access: *access, bytes: *bytes });
+            }
+            if at == 0 {
+                self.run(step, signature, &operands)?;
+            }
+            let time = self.median(step, signature, &operands)?;
+            if !told(placement, time) {
+                break;
+            }
+        }
+        for object in bodies.into_iter().flatten().flatten() {
+            self.manager.retire(object)?;
+        }
+        Ok(())
+    }
+
+    /// A tensor's own stretch of one tier, with contents.
+    fn body(&mut self, tensor: &Tensor, tier: TierId) -> Result<ObjectId, ProfileError> {
+        let object = self.manager.create(Some(&tensor.name), tensor.bytes)?;
+        let region = self.manager.allocate(tier, tensor.bytes);
+        let region = region.map_err(|_| self.manager.no_room(object, tier))?;
+        self.manager.set_primary(object, region)?;
+        self.fill(object, tensor)?;
+        Ok(object)
+    }
+
+    fn fill(&mut self, object: ObjectId, tensor: &Tensor) -> Result<(), ProfileError> {
+        let operands = [Operand { object, access: Access::Write, bytes: tensor.bytes }];
+        self.manager.begin(Step::LOAD, &operands)?;
+        let place = self.manager.place(object).expect("it has just been placed");
+        let filled = self.manager.backend_mut().load(tensor, place);
+        self.manager.end(Step::LOAD, &operands);
+        filled.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
+        Ok(())
+    }
+
+    /// The middle one of several runs.
+    fn median(
+        &mut self,
+        step: Step,
+        signature: &Signature,
+        operands: &[Operand],
+    ) -> Result<Nanos, ProfileError> {
+        let started = Instant::now();
+        let mut times = Vec::new();
+        loop {
+            times.push(self.run(step, signature, operands)?);
+            let spent = started.elapsed();
+            let enough = times.len() >= LEAST || (times.len() * 2 > LEAST && spent > BUDGET * 10);
+            if (spent > BUDGET && enough) || times.len() == MOST {
+                break;
+            }
+        }
+        times.sort_unstable();
+        Ok(times[(times.len() - 1) / 2])
+    }
+
+    /// One run, from caches as an iteration leaves them.
+    fn run(
+        &mut self,
+        step: Step,
+        signature: &Signature,
+        operands: &[Operand],
+    ) -> Result<Nanos, ProfileError> {
+        let trace = &self.program.trace;
+        for (operand, (id, ..)) in operands.iter().zip(&signature.operands) {
+            if operand.access == Access::ReadWrite {
+                self.fill(operand.object, trace.tensor(*id))?;
+            }
+        }
+        self.manager.begin(step, operands)?;
+        let mut places = Vec::with_capacity(operands.len());
+        for operand in operands {
+            let place = self.manager.place(operand.object).expect("it has been placed");
+            places.push((place, self.manager.size(operand.object)?));
+        }
+        let mut traffic = Vec::new();
+        traffic_of(&self.manager, operands, &mut traffic);
+        let stage = self.manager.backend_mut();
+        stage.kernels_mut().empty_caches();
+        for ((place, _), ((id, ..), warm)) in
+            places.iter().zip(signature.operands.iter().zip(&signature.warm))
+        {
+            if *warm {
+                // To save is to read every byte.
+                stage.save(trace.tensor(*id), *place).map_err(|why| Error::Kernel { step, why })?;
+            }
+        }
+        let work = Work {
+            step,
+            kernel: trace.kernel(step),
+            operands,
+            places: &places,
+            slots: &signature.slots,
+            traffic: &traffic,
+            cached: false,
+        };
+        let began = Instant::now();
+        let done = stage.compute(&work);
+        let took = began.elapsed();
+        self.manager.end(step, operands);
+        done.map_err(|why| Error::Kernel { step, why })?;
+        Ok(Nanos(took.as_nanos() as u64))
+    }
+}
+
+/// A machine of those tiers on which kernels can work, with so much of each.
+fn bench(machine: &Machine, tiers: &[TierId], size: Bytes) -> Machine {
+    let mut links = Vec::new();
+    for at in 1..tiers.len() as u8 {
+        for (from, to) in [(at - 1, at), (at, at - 1)] {
+            // Nothing is copied.
+            let curve = vec![(1, Bandwidth::gb(1.0))];
+            links.push(Link { from: TierId(from), to: TierId(to), latency: Nanos::ZERO, curve, threads: 1 });
+        }
+    }
+    let mut bench = machine.clone();
+    bench.tiers = tiers.iter().map(|id| machine.tier(*id).clone()).collect();
+    bench.tiers.iter_mut().for_each(|tier| tier.capacity = size);
+    (bench.links, bench.kernels) = (links, None);
+    bench
+}
+
+/// The kernels, and what it takes to run them again and again from the same state.
+struct Bench {
+    library: Library,
+    /// What no kernel makes; everything else gets numbers of no meaning.
+    given: Vec<String>,
+    /// Such numbers: small, of either sign, never zero.
+    numbers: Vec<f32>,
+    /// As much memory as the caches hold, to sweep them with.
+    broom: Vec<u64>,
+}
+
+impl Bench {
+    fn new(library: Library, program: &Program, cache: Bytes) -> Bench {
+        let given = program.graph.values.iter().filter(|v| v.init != Init::Computed);
+        let number = |at: u64| random::normal(1, at).clamp(-4.0, 4.0) * 0.5 + 1e-3;
+        Bench {
+            library,
+            given: given.map(|v| v.name.clone()).collect(),
+            numbers: (0..16 << 10).map(number).collect(),
+            broom: vec![1; cache.0 as usize / 8],
+        }
+    }
+
+    fn empty_caches(&mut self) {
+        // One word of every line; written, so that the lines that were there are written back.
+        for line in self.broom.chunks_mut(8) {
+            line[0] = line[0].wrapping_add(1);
+        }
+        black_box(&mut self.broom);
+    }
+}
+
+impl Kernels for Bench {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+        if self.given.contains(&tensor.name) {
+            return self.library.load(tensor, bytes);
+        }
+        let numbers: &[u8] = bytemuck::cast_slice(&self.numbers);
+        for chunk in bytes.chunks_mut(numbers.len()) {
+            chunk.copy_from_slice(&numbers[..chunk.len()]);
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, _: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        let sum = bytes.chunks(64).fold(0u8, |sum, line| sum.wrapping_add(line[0]));
+        black_box(sum);
+        Ok(())
+    }
+
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+        self.library.run(work, views)
+    }
+}
