@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiercel_core::Machine;
+use tiercel_core::{Backing, Machine};
 use tiercel_profile::probe::here;
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
@@ -34,6 +34,17 @@ fn this_machine() -> Result<Machine, String> {
         eprintln!("tiercel: measuring this machine for the first time, which takes some seconds");
     }
     here::machine(|what| notes.say(what)).map_err(|error| error.to_string())
+}
+
+/// This machine with another slow memory behind its own.
+pub fn beside(slow: &Backing) -> Result<Machine, String> {
+    let notes = Notes::new();
+    here::machine_with(slow, |what| notes.say(what)).map_err(|error| error.to_string())
+}
+
+/// Whether a machine is this very one, or stands for it: real memory is behind its tiers.
+pub fn is_here(machine: &Machine) -> bool {
+    machine.name == "here" || machine.tiers.iter().any(|tier| tier.backing != Backing::Dram)
 }
 
 /// How long kernels take on a machine.

@@ -1,9 +1,9 @@
 //! Kernel times measured on this machine, for plans and predictions (AutoTM section 4.1).
 //!
-//! [`measure`] times every kernel of a program with its operands in each combination of the machine's tiers: kernels of one
+//! A [`Survey`] times every kernel of a program with its operands in each combination of the machine's tiers: kernels of one
 //! [`signature`] once, in the [`placements`] that tell the others, by the `stopwatch`, and only what is not [`kept`] on disk
 //! already. [`Measured::of_run`] takes the times from a run instead, in which only some placements were seen. Either way
-//! kernels are known by their names, which are unique in a network.
+//! kernels are known by their names, which are unique in a network, and their work, which tells networks apart.
 
 pub mod kept;
 pub mod placements;
@@ -146,7 +146,7 @@ impl<'a> Survey<'a> {
             let known = first[signature.text.as_str()].iter().filter_map(|places| {
                 Some((spread(places), kept.get(&signature.text, self.machine, places)?))
             });
-            measured.kernels.insert(kernel.name.clone(), known.collect());
+            measured.kernels.insert(key(kernel), known.collect());
         }
         measured
     }
@@ -159,7 +159,13 @@ fn failed(kept: &Kept, error: std::io::Error) -> ProfileError {
 /// Times of a program's kernels as they were measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    kernels: HashMap<String, Vec<(Vec<TierId>, Nanos)>>,
+    kernels: HashMap<(String, u64), Vec<(Vec<TierId>, Nanos)>>,
+}
+
+/// What a kernel is known by. One that runs again takes what it took the first time.
+fn key(kernel: &Kernel) -> (String, u64) {
+    let name = kernel.name.strip_suffix(".again").unwrap_or(&kernel.name);
+    (name.to_string(), kernel.flops)
 }
 
 impl Measured {
@@ -167,18 +173,26 @@ impl Measured {
     pub fn of_run(trace: &Trace, profile: &Profile) -> Measured {
         let mut measured = Measured::default();
         for line in profile.iter() {
-            let name = trace.kernel(line.step).name.clone();
-            measured.kernels.entry(name).or_default().push((line.tiers.clone(), line.mean()));
+            let known = measured.kernels.entry(key(trace.kernel(line.step))).or_default();
+            known.push((line.tiers.clone(), line.mean()));
         }
         measured
+    }
+
+    /// Adds what is known of another program's kernels.
+    pub fn join(&mut self, other: Measured) {
+        self.kernels.extend(other.kernels);
+    }
+
+    /// The placements of a kernel that were measured, its reads, then its writes, and their times.
+    pub fn of(&self, kernel: &Kernel) -> &[(Vec<TierId>, Nanos)] {
+        self.kernels.get(&key(kernel)).map_or(&[], Vec::as_slice)
     }
 }
 
 impl KernelTime for Measured {
     fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
-        // What runs again takes what it took the first time.
-        let name = kernel.name.strip_suffix(".again").unwrap_or(&kernel.name);
-        let known = self.kernels.get(name).map_or(&[][..], Vec::as_slice);
+        let known = self.of(kernel);
         if let Some((_, time)) = known.iter().find(|(places, _)| places == tiers) {
             return *time;
         }

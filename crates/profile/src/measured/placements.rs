@@ -52,7 +52,8 @@ pub fn derive(
     let of =
         |wanted: &[TierId]| known.iter().find(|(places, _)| places == wanted).map(|(_, time)| time.0 as f64);
     let (first, uses) = (TierId(0), operands(kernel).1);
-    let base = of(&vec![first; tiers.len()])?;
+    // The same kernel may have lost its workspace, or found one, when the program was rewritten.
+    let base = known.iter().find(|(places, _)| places.iter().all(|tier| *tier == first))?.1.0 as f64;
     let mut real = base;
     for id in machine.tier_ids().skip(1).filter(|id| tiers.contains(id)) {
         if machine.tier(id).backing == Backing::Throttled {

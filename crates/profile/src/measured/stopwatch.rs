@@ -58,11 +58,6 @@ impl<'p> Stopwatch<'p> {
         Ok(Stopwatch { program, manager: Manager::new(bench, stage), tiers })
     }
 
-    /// The tiers that kernels can work on.
-    pub(super) fn tiers(&self) -> &[TierId] {
-        &self.tiers
-    }
-
     /// Times one kernel in each of these placements, each told as soon as it is known; `told` says whether to go on.
     pub(super) fn time(
         &mut self,

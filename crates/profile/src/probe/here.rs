@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tiercel_core::Machine;
+use tiercel_core::{Backing, Machine};
 
-use super::{Found, ProbeError, Settings, probe};
+use super::{Found, ProbeError, Settings, folder_of, probe};
 
 /// Where the measured machine is kept: one file for each machine, because homes may be shared.
 pub fn path() -> PathBuf {
@@ -28,10 +28,25 @@ pub(crate) fn host() -> String {
 
 /// This machine, from the file where it has been measured before.
 pub fn machine(note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
-    machine_at(&path(), note)
+    machine_at(&path(), Backing::File(folder().display().to_string()), note)
 }
 
-fn machine_at(path: &Path, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
+/// Where this machine is kept with another slow memory behind its own.
+pub fn path_with(slow: &Backing) -> PathBuf {
+    let key = tiercel_run::kernels::random::name(&slow.to_string());
+    folder().join(format!("here-{}-{key:016x}.toml", host()))
+}
+
+/// This machine with another slow memory behind its own: a file in a folder, or memory that is slowed down.
+pub fn machine_with(slow: &Backing, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
+    let slow = match slow {
+        Backing::File(path) => Backing::File(folder_of(Path::new(path))?.0.display().to_string()),
+        other => other.clone(),
+    };
+    machine_at(&path_with(&slow), slow, note)
+}
+
+fn machine_at(path: &Path, slow: Backing, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Machine::parse(&text).map_err(|error| ProbeError::Kept {
             what: "what was measured of this machine cannot be read; remove",
@@ -39,16 +54,15 @@ fn machine_at(path: &Path, note: impl FnMut(&str)) -> Result<Machine, ProbeError
             error: error.to_string(),
         }),
         Err(_) => {
-            let folder = path.parent().map(Path::to_path_buf);
             let kept = |error: std::io::Error| ProbeError::Kept {
                 what: "cannot make the folder of",
                 path: path.to_path_buf(),
                 error: error.to_string(),
             };
-            if let Some(folder) = &folder {
+            if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(kept)?;
             }
-            let found = probe(&Settings { file: folder }, note)?;
+            let found = probe(&Settings { slow: Some(slow) }, note)?;
             keep_at(path, &found)?;
             Ok(found.machine)
         }
