@@ -45,6 +45,18 @@ pub fn program(what: &str, workload: Workload, threads: usize) -> Result<(Progra
     }
 }
 
+/// A workload with what its kernels need to run, and their times on this machine: as they are kept, or measured now.
+pub fn measured(
+    what: &str,
+    workload: Workload,
+    machine: &Machine,
+    threads: usize,
+) -> Result<(Workload, Measured), String> {
+    let (program, batch) = program(what, workload, threads)?;
+    let outcome = measure(&program, machine, threads, &mut Kept::open(threads))?;
+    Ok((Workload::Program { program, batch }, outcome.times))
+}
+
 /// Whether somebody wants to stop.
 static STOP: AtomicBool = AtomicBool::new(false);
 

@@ -60,12 +60,11 @@ impl<'a> Survey<'a> {
         // All that one core can reach; a level that several share is shared with others, too.
         let cache = supply::cache(3).or_else(|| supply::cache(2)).unwrap_or(Bytes::mib(32));
         let kernels = signatures(program, cache);
-        let tiers: Vec<TierId> = machine.tier_ids().filter(|id| machine.tier(*id).computable).collect();
         let mut seen = HashMap::new();
         let mut distinct = Vec::new();
         for (at, signature) in kernels.iter().enumerate() {
             if seen.insert(signature.text.as_str(), at).is_none() {
-                let placements = placements::chosen(signature.operands.len(), &tiers);
+                let placements = placements::chosen(signature.operands.len(), machine);
                 distinct.push((Step(at as u32), placements));
             }
         }

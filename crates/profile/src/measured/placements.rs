@@ -4,8 +4,11 @@
 //! combinations: then everything on the fastest tier, each operand alone on each other tier, and everything on each other
 //! tier. From these any other placement follows ([`derive`]): what its operands cost alone is added up, and shrunk as much
 //! as what the operands cost together is less than that sum, because a kernel that waits for one memory need not wait for
-//! another. An emulated tier is exact without any of this: it charges the longest of what the kernel takes on fast memory
-//! and of what its bytes take in each direction.
+//! another.
+//!
+//! An emulated tier is fast memory with a charge: a kernel takes the longest of its time on fast memory and of what its
+//! bytes take in each direction. That is known without a clock, and known better, so of such a tier only everything on it
+//! is measured, to see that it is so.
 
 use tiercel_core::{Backing, Machine, Nanos, TierId};
 use tiercel_run::executor::operands;
@@ -14,8 +17,18 @@ use tiercel_workload::Kernel;
 /// The most combinations that are measured one by one: five operands on two tiers.
 const MOST: usize = 32;
 
-/// The placements of so many operands on these tiers that are measured, all on the first of them first.
-pub fn chosen(operands: usize, tiers: &[TierId]) -> Vec<Vec<TierId>> {
+/// The placements of so many operands on a machine that are measured, all on the fastest tier first.
+pub fn chosen(operands: usize, machine: &Machine) -> Vec<Vec<TierId>> {
+    let usable = machine.tier_ids().filter(|id| machine.tier(*id).computable);
+    let (emulated, real): (Vec<TierId>, Vec<TierId>) =
+        usable.partition(|id| machine.tier(*id).backing == Backing::Throttled && *id != TierId(0));
+    let mut chosen = combinations(operands, &real);
+    chosen.extend(emulated.into_iter().map(|tier| vec![tier; operands]));
+    chosen
+}
+
+/// All combinations of a few operands on tiers, or those that tell of many.
+fn combinations(operands: usize, tiers: &[TierId]) -> Vec<Vec<TierId>> {
     let all = u32::try_from(operands).ok().and_then(|n| tiers.len().checked_pow(n));
     if let Some(all) = all.filter(|all| *all <= MOST) {
         let place = |mut at: usize| -> Vec<TierId> {
@@ -100,8 +113,6 @@ mod tests {
     use tiercel_workload::TensorId;
     use tiercel_workload::trace::{Phase, Use};
 
-    const TIERS: [TierId; 2] = [TierId(0), TierId(1)];
-
     fn kernel(reads: u64, writes: u64) -> Kernel {
         let uses = |from: u64, count: u64| {
             let each = |at: u64| Use { tensor: TensorId(at as u32), bytes: Bytes(1000 * (at + 1)) };
@@ -131,17 +142,18 @@ mod tests {
 
     #[test]
     fn few_operands_are_measured_everywhere_and_many_one_by_one() {
+        let two = machine("numa:0");
         for operands in 1..=5 {
-            let mut all = chosen(operands, &TIERS);
+            let mut all = chosen(operands, &two);
             assert_eq!(all[0], vec![TierId(0); operands]);
             assert_eq!(all.len(), 1 << operands);
             all.sort();
             all.dedup();
             assert_eq!(all.len(), 1 << operands, "each once");
         }
-        assert_eq!(chosen(9, &TIERS).len(), 1 + 9 + 1);
-        assert_eq!(chosen(9, &TIERS[..1]).len(), 1);
-        assert_eq!(chosen(70, &TIERS).len(), 72);
+        assert_eq!(chosen(9, &two).len(), 1 + 9 + 1);
+        assert_eq!(chosen(70, &two).len(), 72);
+        assert_eq!(chosen(3, &machine("throttled")), [vec![TierId(0); 3], vec![TierId(1); 3]]);
     }
 
     #[test]
@@ -164,7 +176,7 @@ mod tests {
             places.iter().enumerate().map(|(at, tier)| at as u64 * u64::from(tier.0) * 10).sum()
         };
         let halved = |places: &[TierId]| places.iter().all(|tier| *tier == TierId(1));
-        let known: Vec<(Vec<TierId>, Nanos)> = chosen(6, &TIERS)
+        let known: Vec<(Vec<TierId>, Nanos)> = chosen(6, &machine)
             .into_iter()
             .map(|places| {
                 let cost = alone(&places) / if halved(&places) { 2 } else { 1 };

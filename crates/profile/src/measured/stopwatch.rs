@@ -22,11 +22,11 @@ use super::ProfileError;
 use super::signature::Signature;
 
 /// How long one kernel in one placement is run again and again.
-const BUDGET: Duration = Duration::from_millis(20);
+const BUDGET: Duration = Duration::from_millis(40);
 
-/// The most runs of one kernel in one placement; half of the least is enough where one run takes the whole budget.
-const MOST: usize = 15;
-const LEAST: usize = 3;
+/// The most and the least runs of one kernel in one placement; two are enough where they take long.
+const MOST: usize = 25;
+const LEAST: usize = 5;
 
 /// Memory of the right kinds with the kernels of one program.
 pub(super) struct Stopwatch<'p> {
@@ -85,7 +85,7 @@ impl<'p> Stopwatch<'p> {
             if at == 0 {
                 self.run(step, signature, &operands)?;
             }
-            let time = self.median(step, signature, &operands)?;
+            let time = self.typical(step, signature, &operands)?;
             if !told(placement, time) {
                 break;
             }
@@ -116,8 +116,9 @@ impl<'p> Stopwatch<'p> {
         Ok(())
     }
 
-    /// The middle one of several runs.
-    fn median(
+    /// The time that a quarter of several runs keep within: other programs only ever make a run longer, and may do so with
+    /// half of them.
+    fn typical(
         &mut self,
         step: Step,
         signature: &Signature,
@@ -128,13 +129,13 @@ impl<'p> Stopwatch<'p> {
         loop {
             times.push(self.run(step, signature, operands)?);
             let spent = started.elapsed();
-            let enough = times.len() >= LEAST || (times.len() * 2 > LEAST && spent > BUDGET * 10);
+            let enough = times.len() >= LEAST || (times.len() >= 2 && spent > BUDGET * 5);
             if (spent > BUDGET && enough) || times.len() == MOST {
                 break;
             }
         }
         times.sort_unstable();
-        Ok(times[(times.len() - 1) / 2])
+        Ok(times[(times.len() - 1) / 4])
     }
 
     /// One run, from caches as an iteration leaves them.
