@@ -31,6 +31,7 @@ pub mod measured;
 mod minimise;
 pub mod model;
 pub mod probe;
+pub mod quiet;
 pub mod sharing;
 
 pub use accesses::{Accesses, Counting};

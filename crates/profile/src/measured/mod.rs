@@ -12,7 +12,7 @@ mod stopwatch;
 
 use std::collections::HashMap;
 
-use tiercel_core::{Bytes, Error, Machine, Nanos, Step, TierId};
+use tiercel_core::{Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
 use tiercel_run::host::supply;
 use tiercel_run::{HostError, KernelTime, Profile, Roofline};
 use tiercel_workload::{Kernel, Program, Trace};
@@ -197,5 +197,10 @@ impl KernelTime for Measured {
         }
         let derived = placements::derive(machine, kernel, known, tiers);
         derived.unwrap_or_else(|| Roofline.time(machine, kernel, tiers))
+    }
+
+    fn cached(&self, machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
+        let fast = self.time(machine, kernel, &vec![TierId(0); kernel.reads.len() + kernel.writes.len()]);
+        placements::beside_cache(machine, fast, traffic)
     }
 }

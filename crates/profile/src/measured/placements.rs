@@ -10,7 +10,7 @@
 //! bytes take in each direction. That is known without a clock, and known better, so of such a tier only everything on it
 //! is measured, to see that it is so.
 
-use tiercel_core::{Backing, Machine, Nanos, TierId};
+use tiercel_core::{Backing, Bytes, Machine, Nanos, Tier, TierId, Traffic};
 use tiercel_run::executor::operands;
 use tiercel_workload::Kernel;
 
@@ -88,6 +88,16 @@ pub fn derive(
     Some(Nanos(time.round() as u64))
 }
 
+/// The time of a kernel that takes `fast` on fast memory where a cache below the level of objects moves these bytes:
+/// emulated tiers charge for them, others take their time beside the kernel's own.
+pub(super) fn beside_cache(machine: &Machine, fast: Nanos, traffic: &[Traffic]) -> Nanos {
+    let slow = |t: &&Traffic| t.tier != TierId(0);
+    let (emulated, real): (Vec<&Traffic>, Vec<&Traffic>) =
+        traffic.iter().filter(slow).partition(|t| machine.tier(t.tier).backing == Backing::Throttled);
+    let own = fast.0 as f64 + real.iter().map(|t| flow(machine.tier(t.tier), t)).sum::<f64>();
+    Nanos(emulated.iter().map(|t| flow(machine.tier(t.tier), t)).fold(own, f64::max).round() as u64)
+}
+
 /// What an emulated tier charges a kernel for its bytes there, in nanoseconds; nothing for any other.
 fn charge(machine: &Machine, kernel: &Kernel, tiers: &[TierId], id: TierId) -> f64 {
     let tier = machine.tier(id);
@@ -95,13 +105,19 @@ fn charge(machine: &Machine, kernel: &Kernel, tiers: &[TierId], id: TierId) -> f
         return 0.0;
     }
     let (operands, slots) = operands(kernel);
-    let (mut read, mut written) = (0.0, 0.0);
+    let mut traffic = Traffic { tier: id, read: Bytes::ZERO, write: Bytes::ZERO };
     for (at, (_, access, bytes)) in operands.iter().enumerate() {
         let here = slots.iter().zip(tiers).any(|(slot, place)| *slot == at && *place == id);
-        let bytes = if here { bytes.0 as f64 } else { 0.0 };
-        read += if access.reads() { bytes } else { 0.0 };
-        written += if access.writes() { bytes } else { 0.0 };
+        let bytes = if here { *bytes } else { Bytes::ZERO };
+        traffic.read += if access.reads() { bytes } else { Bytes::ZERO };
+        traffic.write += if access.writes() { bytes } else { Bytes::ZERO };
     }
+    flow(tier, &traffic)
+}
+
+/// How long bytes take on a tier whose directions are apart, in nanoseconds.
+fn flow(tier: &Tier, traffic: &Traffic) -> f64 {
+    let (read, written) = (traffic.read.0 as f64, traffic.write.0 as f64);
     let both = tier.combined.map_or(0.0, |both| (read + written) / both.0);
     1e9 * (read / tier.read.0).max(written / tier.write.0).max(both)
 }
@@ -109,7 +125,6 @@ fn charge(machine: &Machine, kernel: &Kernel, tiers: &[TierId], id: TierId) -> f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiercel_core::Bytes;
     use tiercel_workload::TensorId;
     use tiercel_workload::trace::{Phase, Use};
 
