@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiercel_core::{Backing, Machine};
+use tiercel_core::{Backing, Link, Machine, TierId};
 use tiercel_profile::probe::here;
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
@@ -40,6 +40,22 @@ fn this_machine() -> Result<Machine, String> {
 pub fn beside(slow: &Backing) -> Result<Machine, String> {
     let notes = Notes::new();
     here::machine_with(slow, |what| notes.say(what)).map_err(|error| error.to_string())
+}
+
+/// A machine of two tiers with the speeds and links that its memories have here, where it said what was not known yet.
+pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
+    let found = beside(&machine.tiers[1].backing)?;
+    let slow = found.tier(found.slowest());
+    let tier = &mut machine.tiers[1];
+    (tier.read, tier.write) = (slow.read, slow.write);
+    (tier.combined, tier.latency) = (slow.combined, slow.latency);
+    for link in &mut machine.links {
+        let there = |id: TierId| if id == TierId(0) { id } else { found.slowest() };
+        if let Some(known) = found.link(there(link.from), there(link.to)) {
+            *link = Link { from: link.from, to: link.to, ..known.clone() };
+        }
+    }
+    Ok(machine)
 }
 
 /// Whether a machine is this very one, or stands for it: real memory is behind its tiers.

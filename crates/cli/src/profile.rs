@@ -43,6 +43,9 @@ pub struct Arguments {
     /// Threads that compute [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+    /// Measure once more what was measured while other programs were busy
+    #[arg(long)]
+    again: bool,
     /// Write the network's trace with the times that were measured to this file, for `plan` and `run`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -72,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     timing::stop_when_interrupted();
     let mut kept = Kept::open(threads);
     let started = Instant::now();
-    let outcome = timing::measure(&program, &machine, threads, &mut kept)?;
+    let outcome = timing::measure(&program, &machine, threads, &mut kept, arguments.again)?;
     let profile = Profile {
         net: net_name(&arguments.what, &program.trace),
         batch,
@@ -182,6 +185,7 @@ impl Profile<'_> {
             "times": self.outcome.wanted,
             "times_known_before": self.outcome.known,
             "times_measured": self.outcome.measured,
+            "times_disturbed": self.outcome.disturbed,
             "seconds": self.seconds,
             "cache": self.kept.path(),
             "fast_ns": self.fast().0,
@@ -234,12 +238,18 @@ impl Profile<'_> {
                 machine.tier(machine.slowest()).backing
             )?;
         }
-        let Outcome { wanted, known, measured, .. } = self.outcome;
+        let Outcome { wanted, known, measured, disturbed, .. } = self.outcome;
         writeln!(
             out,
             "\n  {wanted} times of distinct kernels by placement: {known} were known, {measured} measured in {:.1} s",
             self.seconds
         )?;
+        if *disturbed > 0 {
+            writeln!(
+                out,
+                "  {disturbed} of them while other programs were busy: `--again` measures those once more"
+            )?;
+        }
         writeln!(out, "  kept in {}", self.kept.path().display())
     }
 }

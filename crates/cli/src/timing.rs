@@ -31,6 +31,8 @@ pub struct Outcome {
     pub known: usize,
     /// Those that were measured now; fewer than were missing when somebody interrupted.
     pub measured: usize,
+    /// Those that are known from a time when other programs were busy.
+    pub disturbed: usize,
     /// The signature of every kernel.
     pub signatures: Vec<String>,
 }
@@ -53,7 +55,7 @@ pub fn measured(
     threads: usize,
 ) -> Result<(Workload, Measured), String> {
     let (program, batch) = program(what, workload, threads)?;
-    let outcome = measure(&program, machine, threads, &mut Kept::open(threads))?;
+    let outcome = measure(&program, machine, threads, &mut Kept::open(threads), false)?;
     Ok((Workload::Program { program, batch }, outcome.times))
 }
 
@@ -76,12 +78,14 @@ pub fn stopped() -> bool {
     STOP.load(Ordering::SeqCst)
 }
 
-/// Measures what is not known of a prepared program's kernels on this machine.
+/// Measures what is not known of a prepared program's kernels on this machine, and `again` what was measured while other
+/// programs were busy.
 pub fn measure(
     program: &Program,
     machine: &Machine,
     threads: usize,
     kept: &mut Kept,
+    again: bool,
 ) -> Result<Outcome, String> {
     if !machine::is_here(machine) {
         return Err(format!(
@@ -92,7 +96,7 @@ pub fn measure(
     if let Some(complaint) = kept.complaint() {
         eprintln!("tiercel: {complaint}");
     }
-    let survey = Survey::new(program, machine, threads);
+    let survey = Survey::new(program, machine, threads).again(again);
     let (wanted, known) = (survey.len(), survey.known(kept));
     let progress = Progress::new(wanted - known, "measuring kernels");
     let mut measured = 0;
@@ -104,5 +108,6 @@ pub fn measure(
     drop(progress);
     done.map_err(|error| error.to_string())?;
     let signatures = survey.kernels().iter().map(|signature| signature.text.clone()).collect();
-    Ok(Outcome { times: survey.times(kept), wanted, known, measured, signatures })
+    let disturbed = survey.disturbed(kept);
+    Ok(Outcome { times: survey.times(kept), wanted, known, measured, disturbed, signatures })
 }

@@ -96,14 +96,22 @@ fn writers_take_in_what_others_wrote() {
     let machine = machine();
     let (mut one, mut two) = (Kept::open_in(&folder.0, 1), Kept::open_in(&folder.0, 1));
     let at = [TierId(0), TierId(1)];
-    one.put("a", &machine, &at, Nanos(1)).expect("written");
-    two.put("b", &machine, &at, Nanos(2)).expect("written");
+    one.put("a", &machine, &at, (Nanos(1), 0.0)).expect("written");
+    two.put("b", &machine, &at, (Nanos(2), 0.0)).expect("written");
     one.save().expect("written");
     two.save().expect("written");
     let all = Kept::open_in(&folder.0, 1);
     assert_eq!((all.get("a", &machine, &at), all.get("b", &machine, &at)), (Some(Nanos(1)), Some(Nanos(2))));
     assert_eq!(all.get("a", &machine, &[TierId(1); 2]), None);
     assert!(Kept::open_in(&folder.0, 2).is_empty(), "another number of threads");
+    one.put("a", &machine, &at, (Nanos(9), 0.5)).expect("written");
+    assert!(!one.disturbed("a", &machine, &at), "what was measured in peace stays");
+    one.put("c", &machine, &at, (Nanos(9), 0.5)).expect("written");
+    assert!(one.disturbed("c", &machine, &at));
+    one.put("c", &machine, &at, (Nanos(7), 0.3)).expect("written");
+    assert_eq!((one.get("c", &machine, &at), one.disturbed("c", &machine, &at)), (Some(Nanos(7)), true));
+    one.put("c", &machine, &at, (Nanos(8), 0.0)).expect("written");
+    assert_eq!((one.get("c", &machine, &at), one.disturbed("c", &machine, &at)), (Some(Nanos(8)), false));
     // Another speed of an emulated tier is another memory; another capacity is not.
     let mut other = machine.clone().with_capacity(TierId(1), tiercel_core::Bytes::mib(7));
     assert!(all.get("a", &other, &at).is_some());
@@ -121,7 +129,8 @@ fn many_writers_at_once_leave_a_whole_file() {
             scope.spawn(move || {
                 let mut kept = Kept::open_in(folder, 1);
                 for at in 0..10 {
-                    kept.put(&format!("{writer}/{at}"), machine, &[TierId(0)], Nanos(at)).expect("written");
+                    kept.put(&format!("{writer}/{at}"), machine, &[TierId(0)], (Nanos(at), 0.0))
+                        .expect("written");
                     kept.save().expect("written");
                 }
             });
@@ -136,7 +145,7 @@ fn a_file_that_makes_no_sense_is_measured_again() {
     let folder = Folder::new("damage");
     let machine = machine();
     let mut kept = Kept::open_in(&folder.0, 1);
-    kept.put("a", &machine, &[TierId(0)], Nanos(1)).expect("written");
+    kept.put("a", &machine, &[TierId(0)], (Nanos(1), 0.0)).expect("written");
     kept.save().expect("written");
     let whole = std::fs::read(kept.path()).expect("it is there");
     for cut in [0, 1, whole.len() / 2, whole.len() - 3] {
@@ -146,7 +155,7 @@ fn a_file_that_makes_no_sense_is_measured_again() {
             damaged.is_empty() && damaged.complaint().is_some_and(|why| why.contains("measured again")),
             "{cut}"
         );
-        damaged.put("b", &machine, &[TierId(0)], Nanos(2)).expect("written");
+        damaged.put("b", &machine, &[TierId(0)], (Nanos(2), 0.0)).expect("written");
         damaged.save().expect("written");
         let after = Kept::open_in(&folder.0, 1);
         assert_eq!((after.complaint(), after.len()), (None, 1));

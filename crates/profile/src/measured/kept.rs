@@ -4,7 +4,8 @@
 //! a time is found by the kernel's signature and by the memory under each operand, so that what was measured on plain
 //! memory serves whatever the slow tier is. The file is written aside and renamed, at intervals, and whoever writes first
 //! takes in what others have written meanwhile, under a lock: nobody's work is lost, and an interrupted profile goes on
-//! where it stopped. A file that makes no sense is put aside with a word, and measured again.
+//! where it stopped. Beside each time stands how busy other programs were, so that it can be measured again when they are
+//! not. A file that makes no sense is replaced, with a word, by what is measured again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,6 +18,7 @@ use tiercel_core::{Backing, Machine, Nanos, Tier, TierId};
 use tiercel_run::files;
 
 use crate::probe::{here, processor};
+use crate::quiet;
 
 /// The kernels' version: the crate's, and a number that is raised when kernels become faster or slower.
 pub const IMPLEMENTATION: &str = concat!(env!("CARGO_PKG_VERSION"), "+1");
@@ -27,8 +29,27 @@ const FORMAT: u32 = 1;
 /// What is written at least, where it takes long.
 const INTERVAL: Duration = Duration::from_secs(2);
 
+/// One time: nanoseconds, and the share of the processors that other programs had meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry(u64, f64);
+
+impl Entry {
+    fn disturbed(self) -> bool {
+        self.1 > quiet::LITTLE
+    }
+
+    /// The one to go by: a time without disturbance, or else the shorter, since others only ever make it longer.
+    fn better(self, other: Entry) -> Entry {
+        match (self.disturbed(), other.disturbed()) {
+            (true, true) if other.0 < self.0 => other,
+            (true, false) => other,
+            _ => self,
+        }
+    }
+}
+
 /// Times by signature, then by the memories of the operands.
-type Kernels = BTreeMap<String, BTreeMap<String, u64>>;
+type Kernels = BTreeMap<String, BTreeMap<String, Entry>>;
 
 /// The file as it is written.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,7 +59,6 @@ struct Contents {
     processor: String,
     threads: usize,
     implementation: String,
-    /// Nanoseconds.
     kernels: Kernels,
 }
 
@@ -47,7 +67,7 @@ struct Contents {
 pub struct Kept {
     path: PathBuf,
     contents: Contents,
-    /// What must not be lost when a file is found that makes no sense.
+    /// What was wrong with the file that was there.
     complaint: Option<String>,
     changed: bool,
     written: Instant,
@@ -100,19 +120,30 @@ impl Kept {
 
     /// The time of a kernel with its operands on these tiers.
     pub fn get(&self, signature: &str, machine: &Machine, tiers: &[TierId]) -> Option<Nanos> {
-        self.contents.kernels.get(signature)?.get(&memories(machine, tiers)).copied().map(Nanos)
+        self.entry(signature, machine, tiers).map(|entry| Nanos(entry.0))
     }
 
-    /// Learns a time, and writes what is known when that was long ago.
+    /// Whether other programs were busy when that was measured.
+    pub fn disturbed(&self, signature: &str, machine: &Machine, tiers: &[TierId]) -> bool {
+        self.entry(signature, machine, tiers).is_some_and(Entry::disturbed)
+    }
+
+    fn entry(&self, signature: &str, machine: &Machine, tiers: &[TierId]) -> Option<Entry> {
+        self.contents.kernels.get(signature)?.get(&memories(machine, tiers)).copied()
+    }
+
+    /// Learns a time that was measured while others had this share of the processors, and writes what is known when that
+    /// was long ago.
     pub fn put(
         &mut self,
         signature: &str,
         machine: &Machine,
         tiers: &[TierId],
-        time: Nanos,
+        (time, others): (Nanos, f64),
     ) -> io::Result<()> {
         let known = self.contents.kernels.entry(signature.to_string()).or_default();
-        known.insert(memories(machine, tiers), time.0);
+        let new = Entry(time.0, (others * 1000.0).round() / 1000.0);
+        known.entry(memories(machine, tiers)).and_modify(|old| *old = new.better(*old)).or_insert(new);
         self.changed = true;
         if self.written.elapsed() >= INTERVAL { self.save() } else { Ok(()) }
     }
@@ -129,8 +160,8 @@ impl Kept {
         lock.lock()?;
         for (signature, times) in self.read().unwrap_or_default() {
             let known = self.contents.kernels.entry(signature).or_default();
-            for (memories, time) in times {
-                known.entry(memories).or_insert(time);
+            for (memories, other) in times {
+                known.entry(memories).and_modify(|own| *own = own.better(other)).or_insert(other);
             }
         }
         let text = serde_json::to_string_pretty(&self.contents).map_err(io::Error::other)?;

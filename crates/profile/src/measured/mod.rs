@@ -52,6 +52,8 @@ pub struct Survey<'a> {
     kernels: Vec<Signature>,
     /// The first kernel of every signature, with the placements that are measured.
     distinct: Vec<(Step, Vec<Vec<TierId>>)>,
+    /// Whether what was measured while other programs were busy counts as unknown.
+    again: bool,
 }
 
 impl<'a> Survey<'a> {
@@ -68,7 +70,22 @@ impl<'a> Survey<'a> {
                 distinct.push((Step(at as u32), placements));
             }
         }
-        Survey { program, machine, threads, cache, kernels, distinct }
+        Survey { program, machine, threads, cache, kernels, distinct, again: false }
+    }
+
+    /// Measures what was measured while other programs were busy once more.
+    pub fn again(mut self, yes: bool) -> Survey<'a> {
+        self.again = yes;
+        self
+    }
+
+    /// How many times were measured while other programs were busy.
+    pub fn disturbed(&self, kept: &Kept) -> usize {
+        let of = |(step, placements): &(Step, Vec<Vec<TierId>>)| {
+            let text = &self.kernels[step.0 as usize].text;
+            placements.iter().filter(|places| kept.disturbed(text, self.machine, places)).count()
+        };
+        self.distinct.iter().map(of).sum()
     }
 
     /// The signature of every kernel, in the order of the trace.
@@ -96,7 +113,10 @@ impl<'a> Survey<'a> {
 
     fn missing(&self, kept: &Kept, step: Step, placements: &[Vec<TierId>]) -> Vec<Vec<TierId>> {
         let text = &self.kernels[step.0 as usize].text;
-        let missing = placements.iter().filter(|places| kept.get(text, self.machine, places).is_none());
+        let missing = placements.iter().filter(|places| {
+            let disturbed = self.again && kept.disturbed(text, self.machine, places);
+            disturbed || kept.get(text, self.machine, places).is_none()
+        });
         missing.cloned().collect()
     }
 
