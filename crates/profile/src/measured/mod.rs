@@ -178,8 +178,11 @@ fn failed(kept: &Kept, error: std::io::Error) -> ProfileError {
 /// Times of a program's kernels as they were measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    kernels: HashMap<(String, u64), Vec<(Vec<TierId>, Nanos)>>,
+    kernels: HashMap<(String, u64), Vec<Placed>>,
 }
+
+/// Where a kernel's reads, then its writes, lay, and how long it took.
+pub type Placed = (Vec<TierId>, Nanos);
 
 /// What a kernel is known by. One that runs again takes what it took the first time.
 fn key(kernel: &Kernel) -> (String, u64) {
@@ -204,7 +207,7 @@ impl Measured {
     }
 
     /// The placements of a kernel that were measured, its reads, then its writes, and their times.
-    pub fn of(&self, kernel: &Kernel) -> &[(Vec<TierId>, Nanos)] {
+    pub fn of(&self, kernel: &Kernel) -> &[Placed] {
         self.kernels.get(&key(kernel)).map_or(&[], Vec::as_slice)
     }
 }

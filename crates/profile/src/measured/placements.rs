@@ -14,6 +14,8 @@ use tiercel_core::{Backing, Bytes, Machine, Nanos, Tier, TierId, Traffic};
 use tiercel_run::executor::operands;
 use tiercel_workload::Kernel;
 
+use super::Placed;
+
 /// The most combinations that are measured one by one: five operands on two tiers.
 const MOST: usize = 32;
 
@@ -56,12 +58,7 @@ fn combinations(operands: usize, tiers: &[TierId]) -> Vec<Vec<TierId>> {
 
 /// The time of a kernel whose reads, then writes, lie on tiers with which it was not measured, from placements with
 /// which it was; `None` where it was not measured on fast memory alone.
-pub fn derive(
-    machine: &Machine,
-    kernel: &Kernel,
-    known: &[(Vec<TierId>, Nanos)],
-    tiers: &[TierId],
-) -> Option<Nanos> {
+pub fn derive(machine: &Machine, kernel: &Kernel, known: &[Placed], tiers: &[TierId]) -> Option<Nanos> {
     let of =
         |wanted: &[TierId]| known.iter().find(|(places, _)| places == wanted).map(|(_, time)| time.0 as f64);
     let (first, uses) = (TierId(0), operands(kernel).1);

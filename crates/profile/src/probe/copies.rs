@@ -64,7 +64,7 @@ pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<C
                 direction.latency = latency(&mut host, from, to)?;
             }
         }
-        let half = Bytes(bytes.0 / 2 >> 12 << 12);
+        let half = Bytes((bytes.0 / 2) >> 12 << 12);
         let speed = median(half + half, || both(&mut host, half))?;
         copies.both = super::faster(copies.both, speed);
     }
