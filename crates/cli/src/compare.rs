@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tiercel_core::Machine;
+use tiercel_profile::Measured;
 use tiercel_report::{Comparison, Report};
 use tiercel_systems::compare::{Cell, Grid, geometric_mean};
-use tiercel_systems::{ALL, Fast, Options, System, named};
+use tiercel_systems::{ALL, Fast, Options, System, Times, named};
 use tiercel_workload::{Lifetimes, Workload, nets};
 
 use crate::amounts::share;
@@ -18,6 +20,7 @@ use crate::progress::Progress;
 use crate::scene::{document, fraction, net_name};
 use crate::sizes::Sizes;
 use crate::staged;
+use crate::timing::{self, Source};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,6 +41,9 @@ pub struct Arguments {
     /// A machine (`tiercel list` names them), a machine file, or `here`
     #[arg(long, value_name = "M", default_value = "here")]
     machine: String,
+    /// Where kernel times come from; measuring takes a network and this machine
+    #[arg(long, value_enum, default_value_t = Source::Modelled)]
+    times: Source,
     /// Fast memory: shares of what is kept at the peak, or amounts
     #[arg(long, value_name = "10%,20%", value_delimiter = ',', default_value = "20%")]
     fast: Vec<Fast>,
@@ -78,8 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     }
     let systems = systems(&arguments.systems)?;
     let machine = machine::open(&arguments.machine)?;
-    let times = machine::times(&machine)?;
-    let works = workloads(arguments)?;
+    let (works, times) = workloads(arguments, &machine)?;
     let grid = Grid {
         works: &works,
         machine: &machine,
@@ -139,8 +144,11 @@ fn systems(names: &[String]) -> Result<Vec<&'static System>, String> {
     Ok(systems)
 }
 
-/// The workloads and their names.
-fn workloads(arguments: &Arguments) -> Result<Vec<(String, Workload)>, String> {
+/// A workload and its name.
+type Named = (String, Workload);
+
+/// The workloads, and how long their kernels take.
+fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Times), String> {
     let mut names: Vec<&str> = Vec::new();
     for what in &arguments.what {
         if what == "all" {
@@ -149,15 +157,26 @@ fn workloads(arguments: &Arguments) -> Result<Vec<(String, Workload)>, String> {
             names.push(what);
         }
     }
-    let open = |name: &str| {
-        let workload = arguments.sizes.open(name)?;
+    let mut known = Measured::default();
+    let mut open = |name: &str| {
+        let mut workload = arguments.sizes.open(name)?;
+        if arguments.times == Source::Measured {
+            let (prepared, times) = timing::measured(name, workload, machine, staged::cores())?;
+            workload = prepared;
+            known.join(times);
+        }
         let trace = workload.trace();
         if trace.kernels.is_empty() {
             return Err(format!("{name}: there is nothing to run: no kernel"));
         }
         Ok((net_name(name, trace), workload))
     };
-    names.into_iter().map(open).collect()
+    let all = names.into_iter().map(&mut open).collect::<Result<Vec<Named>, String>>()?;
+    let times = match arguments.times {
+        Source::Modelled => machine::times(machine)?,
+        Source::Measured => Times::new(known),
+    };
+    Ok((all, times))
 }
 
 fn row(cell: &Cell, works: &[(String, Workload)], machine: &str, seed: u64) -> Value {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiercel_core::Machine;
+use tiercel_core::{Backing, Link, Machine, TierId};
 use tiercel_profile::probe::here;
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
@@ -34,6 +34,33 @@ fn this_machine() -> Result<Machine, String> {
         eprintln!("tiercel: measuring this machine for the first time, which takes some seconds");
     }
     here::machine(|what| notes.say(what)).map_err(|error| error.to_string())
+}
+
+/// This machine with another slow memory behind its own.
+pub fn beside(slow: &Backing) -> Result<Machine, String> {
+    let notes = Notes::new();
+    here::machine_with(slow, |what| notes.say(what)).map_err(|error| error.to_string())
+}
+
+/// A machine of two tiers with the speeds and links that its memories have here, where it said what was not known yet.
+pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
+    let found = beside(&machine.tiers[1].backing)?;
+    let slow = found.tier(found.slowest());
+    let tier = &mut machine.tiers[1];
+    (tier.read, tier.write) = (slow.read, slow.write);
+    (tier.combined, tier.latency) = (slow.combined, slow.latency);
+    for link in &mut machine.links {
+        let there = |id: TierId| if id == TierId(0) { id } else { found.slowest() };
+        if let Some(known) = found.link(there(link.from), there(link.to)) {
+            *link = Link { from: link.from, to: link.to, ..known.clone() };
+        }
+    }
+    Ok(machine)
+}
+
+/// Whether a machine is this very one, or stands for it: real memory is behind its tiers.
+pub fn is_here(machine: &Machine) -> bool {
+    machine.name == "here" || machine.tiers.iter().any(|tier| tier.backing != Backing::Dram)
 }
 
 /// How long kernels take on a machine.

@@ -16,6 +16,7 @@ mod machine;
 mod outcome;
 mod plan;
 mod probe;
+mod profile;
 mod progress;
 mod report;
 mod reproduce;
@@ -23,6 +24,7 @@ mod run;
 mod scene;
 mod sizes;
 mod staged;
+mod timing;
 mod train;
 mod trial;
 
@@ -44,6 +46,7 @@ enum Verb {
     List(list::Arguments),
     Probe(probe::Arguments),
     Describe(describe::Arguments),
+    Profile(profile::Arguments),
     Layout(layout::Arguments),
     Plan(plan::Arguments),
     Run(run::Arguments),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Verb::List(arguments) => list::run(&arguments).map_err(Failure::from),
         Verb::Probe(arguments) => probe::run(&arguments).map_err(Failure::from),
         Verb::Describe(arguments) => describe::run(&arguments).map_err(Failure::from),
+        Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Plan(arguments) => plan::run(&arguments).map_err(Failure::from),
         Verb::Run(arguments) => run::run(&arguments).map_err(Failure::from),
         Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),

@@ -18,6 +18,8 @@ use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
 use crate::scene::{Scene, fraction};
 use crate::sizes::Sizes;
+use crate::staged;
+use crate::timing::Source;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,6 +42,9 @@ pub struct Arguments {
     /// A machine (`tiercel list` names them), a machine file, or `here`
     #[arg(long, value_name = "M", default_value = "here")]
     machine: String,
+    /// Where kernel times come from; measuring takes a network and this machine
+    #[arg(long, value_enum, default_value_t = Source::Modelled)]
+    times: Source,
     /// Fast memory: a share of what is kept at the peak, or an amount; several for a curve
     #[arg(long, value_name = "20%|8GiB", value_delimiter = ',', default_value = "20%")]
     fast: Vec<Fast>,
@@ -77,7 +82,8 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         return Err("--out takes one plan; give one --fast".to_string());
     }
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
-    let scene = Scene::open(&arguments.what, &arguments.sizes, &arguments.machine)?;
+    let scene =
+        Scene::open(&arguments.what, &arguments.sizes, &arguments.machine, arguments.times, staged::cores())?;
     let options =
         Options { gap: arguments.gap, time: arguments.time, seed: arguments.seed, ..Options::default() };
     let ends = Ends::new(&scene, options)?;

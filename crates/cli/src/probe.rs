@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tiercel_core::{Bandwidth, Machine};
+use tiercel_core::{Backing, Bandwidth, Machine};
 use tiercel_profile::probe::{Found, Settings, here, probe};
 
 use crate::files::{self, end_when_interrupted};
@@ -52,8 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             Some(folder)
         }
     };
+    let slow = file.map(|path| Backing::File(path.display().to_string()));
     let notes = Notes::new();
-    let found = probe(&Settings { file }, |what| notes.say(what)).map_err(|error| error.to_string())?;
+    let found = probe(&Settings { slow }, |what| notes.say(what)).map_err(|error| error.to_string())?;
     drop(notes);
     let kept = here::keep(&found).map_err(|error| error.to_string())?;
     if let Some(path) = &arguments.out {

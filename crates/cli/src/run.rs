@@ -19,6 +19,7 @@ use crate::files::{self, end_when_interrupted};
 use crate::scene::{Scene, document};
 use crate::sizes::Sizes;
 use crate::staged;
+use crate::timing::Source;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// A machine (`tiercel list` names them), a machine file, or `here` [default: here; the plan's with --plan]
     #[arg(long, value_name = "M")]
     machine: Option<String>,
+    /// Where kernel times come from; measuring takes a network and this machine
+    #[arg(long, value_enum, default_value_t = Source::Modelled)]
+    times: Source,
     /// Fast memory: a share of what is kept at the peak, or an amount
     #[arg(long, value_name = "20%|8GiB", default_value = "20%")]
     fast: Fast,
@@ -95,7 +99,9 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         Some(_) => None,
     };
     let machine = arguments.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
-    let scene = Scene::open(&arguments.what, &arguments.sizes, machine.unwrap_or("here"))?;
+    let threads = arguments.threads.unwrap_or_else(staged::cores);
+    let machine = machine.unwrap_or("here");
+    let scene = Scene::open(&arguments.what, &arguments.sizes, machine, arguments.times, threads)?;
     let fast = plan.as_ref().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
     let machine = scene.with_fast(fast);
     let options = Options {
@@ -107,7 +113,6 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     };
     let choice = Choice { system, plan, options };
     if arguments.on == On::Host {
-        let threads = arguments.threads.unwrap_or_else(staged::cores);
         let outcome = staged::run(
             &scene,
             &machine,

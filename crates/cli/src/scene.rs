@@ -7,6 +7,7 @@ use tiercel_workload::{Lifetimes, Trace, Workload};
 
 use crate::machine;
 use crate::sizes::Sizes;
+use crate::timing::{self, Source};
 
 /// A workload on a machine.
 pub struct Scene {
@@ -25,11 +26,23 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Opens what the user names.
-    pub fn open(what: &str, sizes: &Sizes, machine_name: &str) -> Result<Scene, String> {
+    /// Opens what the user names, with kernel times from where the user wants them.
+    pub fn open(
+        what: &str,
+        sizes: &Sizes,
+        machine_name: &str,
+        source: Source,
+        threads: usize,
+    ) -> Result<Scene, String> {
         let workload = sizes.open(what)?;
         let machine = machine::open(machine_name)?;
-        let times = machine::times(&machine)?;
+        let (workload, times) = match source {
+            Source::Modelled => (workload, machine::times(&machine)?),
+            Source::Measured => {
+                let (workload, times) = timing::measured(what, workload, &machine, threads)?;
+                (workload, Times::new(times))
+            }
+        };
         let peak = Lifetimes::new(workload.trace()).peak().1;
         if workload.trace().kernels.is_empty() {
             return Err(format!("{what}: there is nothing to run: no kernel"));

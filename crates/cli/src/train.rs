@@ -18,6 +18,7 @@ use tiercel_run::train::{Lesson, with_rate};
 use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::{Lifetimes, Program, Workload, nets, open, spelling};
 
+use crate::machine;
 use crate::outcome::Outcome;
 use crate::trial::Trial;
 
@@ -146,7 +147,10 @@ fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
         net: arguments.net(),
         program,
         batch,
-        machine: &|task| machine(arguments, task, Lifetimes::new(&task.training.trace).peak().1),
+        machine: &|task| {
+            let peak = Lifetimes::new(&task.training.trace).peak().1;
+            machine::as_probed(machine(arguments, task, peak)?)
+        },
         data: &|| Source::open(arguments)?.data(),
         iterations: arguments.iterations.unwrap_or(TRIAL_ITERATIONS).min(1_000_000) as u32,
         threads,

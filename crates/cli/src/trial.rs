@@ -11,7 +11,7 @@ use tiercel_profile::Measured;
 use tiercel_report::{Comparison, Header, Log, Report, Row, Run};
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::{Data, Settings, Task, Trainer};
-use tiercel_systems::{Options, Prepared, Recording, Setting, Times, named, simulate_prepared};
+use tiercel_systems::{Options, Prepared, Setting, Times, named, predict};
 use tiercel_workload::{Lifetimes, Program};
 
 use crate::files;
@@ -91,7 +91,7 @@ impl Trial<'_> {
         for _ in 0..self.iterations.clamp(2, 10) {
             trainer.iterate().map_err(|error| error.to_string())?;
         }
-        Ok(Times::new(Measured::new(&task.training.trace, &trainer.take_times())))
+        Ok(Times::new(Measured::of_run(&task.training.trace, &trainer.take_times())))
     }
 
     fn trainer<'t>(
@@ -138,17 +138,8 @@ impl Trial<'_> {
         let program: &Program = &task.training;
         let options = Options { seed: self.seed, ..Options::default() };
         let setting = Setting { trace: &program.trace, program: None, machine: &model, times, options };
-        let ready = || system.prepare(&setting).map_err(|error| error.to_string());
-        let prepared = ready()?;
-        let (warmup, again) = (prepared.warmup, prepared.planned.clone());
-        let predicted = simulate_prepared(system.name, prepared, &setting, 1, Recording::Off)
-            .map_err(|e| e.to_string())?;
-        let prepared = match again {
-            Some(planned) => {
-                tiercel_systems::planning::play(planned, &program.trace, &model).map_err(|e| e.to_string())?
-            }
-            None => ready()?,
-        };
+        let (predicted, prepared) = predict(system, &setting).map_err(|error| error.to_string())?;
+        let warmup = prepared.warmup;
         let mut trainer = self.trainer(task, machine, prepared)?;
         let (mut lessons, mut events) = (Vec::new(), Vec::new());
         for iteration in 0..warmup + self.iterations {

@@ -266,6 +266,83 @@ fn memory_that_is_not_enough() {
 }
 
 #[test]
+fn what_cannot_be_measured() {
+    check(
+        "profile resnet-200",
+        1,
+        expect![[r#"
+        tiercel: no network `resnet-200`; did you mean `resnet200`?
+    "#]],
+    );
+    check(
+        "profile mlp --machine optane-autotm",
+        1,
+        expect![[r#"
+        tiercel: kernels can be measured on this machine alone, and `optane-autotm` is another; give `--machine here`
+    "#]],
+    );
+    check(
+        "plan mlp --machine cxl --times measured",
+        1,
+        expect![[r#"
+        tiercel: kernels can be measured on this machine alone, and `cxl` is another; give `--machine here`
+    "#]],
+    );
+    check(
+        "profile mlp --machine dram-throttled --slow throttled",
+        2,
+        expect![[r#"
+        tiercel: --slow goes with `--machine here`; `dram-throttled` has a slow tier
+    "#]],
+    );
+    check(
+        "profile mlp --slow floppy",
+        2,
+        expect![[r#"
+        error: invalid value 'floppy' for '--slow <BACKING>': `floppy` is not a backing; there are dram, numa:NODE, dax:PATH, file:PATH and throttled
+
+        For more information, try '--help'.
+    "#]],
+    );
+    check(
+        "profile mlp --slow file:/no/such/folder/file",
+        1,
+        expect![[r#"
+        tiercel: there is no folder `/no/such/folder`
+    "#]],
+    );
+    check(
+        "profile mlp --out /no/such/folder/mlp.trace",
+        1,
+        expect![[r#"
+        tiercel: cannot write `/no/such/folder/mlp.trace`: there is no folder `/no/such/folder`
+    "#]],
+    );
+    check(
+        "profile mlp --threads 0",
+        2,
+        expect![[r#"
+        error: invalid value '0' for '--threads <N>': 0 is not in 1..=1024
+
+        For more information, try '--help'.
+    "#]],
+    );
+    let folder = Folder::new("measured-trace");
+    let trace = folder.path("mlp.trace");
+    assert!(tiercel(&["describe", "mlp", "--batch", "8", "--out", &trace]).status.success());
+    for arguments in
+        [&["profile", &trace][..], &["run", &trace, "--machine", "dram-throttled", "--times", "measured"]]
+    {
+        let output = tiercel(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        expect![[r#"
+            tiercel: FILE: a trace says what is computed on, not how; only a network can be measured
+        "#]]
+        .assert_eq(&String::from_utf8_lossy(&output.stderr).replace(&trace, "FILE"));
+    }
+}
+
+#[test]
 fn places_that_cannot_be_written() {
     check(
         "plan mlp --machine optane-autotm --out /no/such/folder/plan.json",

@@ -26,7 +26,18 @@ fn every_verb_shows_two_examples() {
             assert!(help.contains("--json") && help.contains("--seed"), "{verb}: {help}");
         }
     }
-    for verb in ["list", "probe", "describe", "plan", "run", "compare", "reproduce", "train", "completions"] {
+    for verb in [
+        "list",
+        "probe",
+        "describe",
+        "profile",
+        "plan",
+        "run",
+        "compare",
+        "reproduce",
+        "train",
+        "completions",
+    ] {
         assert!(verbs.contains(&verb), "{verb} is missing from {verbs:?}");
     }
 }

@@ -31,8 +31,9 @@ pub mod measured;
 mod minimise;
 pub mod model;
 pub mod probe;
+pub mod quiet;
 pub mod sharing;
 
 pub use accesses::{Accesses, Counting};
-pub use measured::Measured;
+pub use measured::{Kept, Measured, ProfileError, Survey};
 pub use model::{Model, ModelError};

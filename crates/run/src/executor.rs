@@ -12,7 +12,7 @@ use tiercel_core::{
     Traffic,
 };
 use tiercel_workload::trace::Role;
-use tiercel_workload::{Tensor, TensorId, Trace, lifetimes};
+use tiercel_workload::{Kernel, Tensor, TensorId, Trace, lifetimes};
 
 use crate::world::{Work, World, traffic_of};
 
@@ -314,40 +314,51 @@ fn is_fed(tensor: &Tensor) -> bool {
     tensor.role == Role::Input && !tensor.persistent
 }
 
+/// The tensors that a kernel uses, each once with all that it does there; and for each of its reads, then for each of its
+/// writes, which of them it is.
+pub fn operands(kernel: &Kernel) -> (Vec<(TensorId, Access, Bytes)>, Vec<usize>) {
+    let mut uses: Vec<(TensorId, Access, Bytes)> = Vec::new();
+    let mut slots = Vec::new();
+    let reads = kernel.reads.iter().map(|u| (u, Access::Read));
+    for (u, access) in reads.chain(kernel.writes.iter().map(|u| (u, Access::Write))) {
+        let slot = match uses.iter().position(|(tensor, ..)| *tensor == u.tensor) {
+            Some(slot) => {
+                let (_, known, bytes) = &mut uses[slot];
+                if *known != access {
+                    *known = Access::ReadWrite;
+                }
+                *bytes = u.bytes.max(*bytes);
+                slot
+            }
+            None => {
+                uses.push((u.tensor, access, u.bytes));
+                uses.len() - 1
+            }
+        };
+        slots.push(slot);
+    }
+    (uses, slots)
+}
+
 /// Works out what every kernel of a trace uses and what is to be said around it.
 fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::with_capacity(trace.kernels.len());
     let mut seen = vec![false; trace.tensors.len()];
     let visits = lifetimes::visits(trace);
     for (at, kernel) in trace.kernels.iter().enumerate() {
+        let (uses, slots) = operands(kernel);
         let mut script = Script {
-            uses: Vec::new(),
-            slots: Vec::new(),
+            uses,
+            slots,
             born: Vec::new(),
             after: Vec::new(),
             ends_layer: visits.get(at + 1) != visits.get(at),
         };
-        let reads = kernel.reads.iter().map(|u| (u, Access::Read));
-        for (u, access) in reads.chain(kernel.writes.iter().map(|u| (u, Access::Write))) {
-            let slot = match script.uses.iter().position(|(tensor, ..)| *tensor == u.tensor) {
-                Some(slot) => {
-                    let (_, known, bytes) = &mut script.uses[slot];
-                    if *known != access {
-                        *known = Access::ReadWrite;
-                    }
-                    *bytes = u.bytes.max(*bytes);
-                    slot
-                }
-                None => {
-                    script.uses.push((u.tensor, access, u.bytes));
-                    script.uses.len() - 1
-                }
-            };
-            script.slots.push(slot);
-            let first = !std::mem::replace(&mut seen[u.tensor.0 as usize], true);
-            let tensor = trace.tensor(u.tensor);
+        for &(id, ..) in &script.uses {
+            let first = !std::mem::replace(&mut seen[id.0 as usize], true);
+            let tensor = trace.tensor(id);
             if first && !tensor.persistent && !is_fed(tensor) {
-                script.born.push(u.tensor);
+                script.born.push(id);
             }
         }
         scripts.push(script);

@@ -1,6 +1,7 @@
 //! The executor, and the worlds that it runs in: a simulated one, and real memory.
 
 pub mod executor;
+pub mod files;
 pub mod host;
 pub mod kernels;
 pub mod memory;

@@ -49,7 +49,7 @@ use tiercel_workload::{Kernel, Program, Trace, spelling};
 pub use fast::{Fast, FastError};
 pub use parallel::each;
 pub use planning::Planned;
-pub use simulate::{Recording, Run, simulate, simulate_prepared, simulate_recorded};
+pub use simulate::{Recording, Run, predict, simulate, simulate_prepared, simulate_recorded};
 
 /// The system that is used where none is named.
 pub const DEFAULT: &str = "tiercel";

@@ -96,6 +96,20 @@ pub fn simulate_recorded(
     simulate_prepared(system.name, prepared, &setting, iterations, recording)
 }
 
+/// Simulates a system for one iteration that counts, and hands the same over to be played for real.
+///
+/// A plan is made once: what is predicted is what will be played.
+pub fn predict(system: &System, setting: &Setting<'_>) -> Result<(Run, Prepared), SystemError> {
+    let prepared = system.prepare(setting)?;
+    let planned = prepared.planned.clone();
+    let predicted = simulate_prepared(system.name, prepared, setting, 1, Recording::Off)?;
+    let again = match planned {
+        Some(planned) => crate::planning::play(planned, setting.trace, setting.machine)?,
+        None => system.prepare(setting)?,
+    };
+    Ok((predicted, again))
+}
+
 /// Plays whatever has been prepared for just this setting.
 pub fn simulate_prepared(
     name: &str,

@@ -61,11 +61,17 @@ impl Program {
 
     /// Gives every kernel the scratch memory that `need` says, as a tensor that this kernel alone writes, and calls
     /// its name after the kernel's. Whoever runs the arithmetic knows how much that is; a kernel that needs none gets
-    /// none.
+    /// none, and one that has some keeps it and gets no more than it lacks.
     pub fn with_workspace(mut self, need: impl Fn(&Graph, &Node) -> Bytes) -> Program {
         for (node, kernel) in self.graph.nodes.iter().zip(&mut self.trace.kernels) {
             let bytes = need(&self.graph, node);
-            if bytes > Bytes::ZERO {
+            let tensors = &mut self.trace.tensors;
+            let is_scratch = |u: &&mut Use| tensors[u.tensor.0 as usize].role == Role::Workspace;
+            if let Some(scratch) = kernel.writes.iter_mut().find(is_scratch) {
+                let tensor = &mut self.trace.tensors[scratch.tensor.0 as usize];
+                tensor.bytes = tensor.bytes.max(bytes);
+                scratch.bytes = tensor.bytes;
+            } else if bytes > Bytes::ZERO {
                 let tensor = TensorId(self.trace.tensors.len() as u32);
                 let name = format!("{}.workspace", node.name);
                 self.trace.tensors.push(Tensor { name, bytes, role: Role::Workspace, persistent: false });

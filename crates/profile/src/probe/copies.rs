@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tiercel_core::{
-    Backend, Backing, Bandwidth, Bytes, CopyOrder, Error, Link, Machine, Nanos, Place, Tier, TierId,
+    Backend, Backing, Bandwidth, Bytes, CopyOrder, Error, Link, Machine, Nanos, Place, Ticket, Tier, TierId,
 };
 use tiercel_run::Host;
 
@@ -30,6 +30,8 @@ pub(super) struct Copies {
     pub(super) down: Direction,
     /// Towards the first.
     pub(super) up: Direction,
+    /// Both directions at once, added up.
+    pub(super) both: Bandwidth,
     /// Whether the system's cache is in the way.
     pub(super) buffered: bool,
 }
@@ -47,6 +49,7 @@ pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<C
     let mut copies = Copies {
         down: Direction { curve: Vec::new(), latency: Nanos::ZERO },
         up: Direction { curve: Vec::new(), latency: Nanos::ZERO },
+        both: Bandwidth(1.0),
         buffered: false,
     };
     for (at, &threads) in counts.iter().enumerate() {
@@ -61,6 +64,9 @@ pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<C
                 direction.latency = latency(&mut host, from, to)?;
             }
         }
+        let half = Bytes((bytes.0 / 2) >> 12 << 12);
+        let speed = median(half + half, || both(&mut host, half))?;
+        copies.both = super::faster(copies.both, speed);
     }
     Ok(copies)
 }
@@ -99,17 +105,36 @@ fn warm(host: &mut Host, size: Bytes) -> Result<Bytes, ProbeError> {
 }
 
 fn copy(host: &mut Host, from: u8, to: u8, bytes: Bytes) -> Result<Duration, ProbeError> {
-    let place = |tier: u8| Place { tier: TierId(tier), offset: Bytes::ZERO };
     let started = Instant::now();
-    let ticket = host.copy(CopyOrder { from: place(from), to: place(to), bytes, after: &[] });
+    let ticket = begin(host, (from, to), Bytes::ZERO, bytes);
+    end(host, ticket, (from, to), bytes)?;
+    Ok(started.elapsed())
+}
+
+/// So many bytes in either direction at the same time, of different parts of the tiers.
+fn both(host: &mut Host, bytes: Bytes) -> Result<Duration, ProbeError> {
+    let started = Instant::now();
+    let down = begin(host, (0, 1), Bytes::ZERO, bytes);
+    let up = begin(host, (1, 0), bytes, bytes);
+    end(host, down, (0, 1), bytes)?;
+    end(host, up, (1, 0), bytes)?;
+    Ok(started.elapsed())
+}
+
+/// Starts to copy what lies at the same offset of both tiers.
+fn begin(host: &mut Host, (from, to): (u8, u8), offset: Bytes, bytes: Bytes) -> Ticket {
+    let place = |tier: u8| Place { tier: TierId(tier), offset };
+    host.copy(CopyOrder { from: place(from), to: place(to), bytes, after: &[] })
+}
+
+fn end(host: &mut Host, ticket: Ticket, (from, to): (u8, u8), bytes: Bytes) -> Result<(), ProbeError> {
     let ended = host.wait(ticket);
-    let took = started.elapsed();
     host.forget(ticket);
     ended.map_err(|cause| {
         let tier = |tier: u8| format!("{}", TierId(tier));
         Error::Copy { what: "probe".to_string(), bytes, from: tier(from), to: tier(to), cause }
     })?;
-    Ok(took)
+    Ok(())
 }
 
 /// The time of a copy that is over as soon as it has begun: one page.

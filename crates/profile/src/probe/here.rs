@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tiercel_core::Machine;
+use tiercel_core::{Backing, Machine};
 
-use super::{Found, ProbeError, Settings, probe};
+use super::{Found, ProbeError, Settings, folder_of, probe};
 
 /// Where the measured machine is kept: one file for each machine, because homes may be shared.
 pub fn path() -> PathBuf {
@@ -19,7 +19,7 @@ pub fn folder() -> PathBuf {
 }
 
 /// This machine's name, in characters that a file name may have.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' };
     let name: String = name.trim().chars().take(64).map(plain).collect();
@@ -28,10 +28,25 @@ fn host() -> String {
 
 /// This machine, from the file where it has been measured before.
 pub fn machine(note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
-    machine_at(&path(), note)
+    machine_at(&path(), Backing::File(folder().display().to_string()), note)
 }
 
-fn machine_at(path: &Path, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
+/// Where this machine is kept with another slow memory behind its own.
+pub fn path_with(slow: &Backing) -> PathBuf {
+    let key = tiercel_run::kernels::random::name(&slow.to_string());
+    folder().join(format!("here-{}-{key:016x}.toml", host()))
+}
+
+/// This machine with another slow memory behind its own: a file in a folder, or memory that is slowed down.
+pub fn machine_with(slow: &Backing, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
+    let slow = match slow {
+        Backing::File(path) => Backing::File(folder_of(Path::new(path))?.0.display().to_string()),
+        other => other.clone(),
+    };
+    machine_at(&path_with(&slow), slow, note)
+}
+
+fn machine_at(path: &Path, slow: Backing, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Machine::parse(&text).map_err(|error| ProbeError::Kept {
             what: "what was measured of this machine cannot be read; remove",
@@ -39,16 +54,15 @@ fn machine_at(path: &Path, note: impl FnMut(&str)) -> Result<Machine, ProbeError
             error: error.to_string(),
         }),
         Err(_) => {
-            let folder = path.parent().map(Path::to_path_buf);
             let kept = |error: std::io::Error| ProbeError::Kept {
                 what: "cannot make the folder of",
                 path: path.to_path_buf(),
                 error: error.to_string(),
             };
-            if let Some(folder) = &folder {
+            if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(kept)?;
             }
-            let found = probe(&Settings { file: folder }, note)?;
+            let found = probe(&Settings { slow: Some(slow) }, note)?;
             keep_at(path, &found)?;
             Ok(found.machine)
         }
@@ -71,12 +85,5 @@ fn keep_at(path: &Path, found: &Found) -> Result<(), ProbeError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(kept)?;
     }
-    // Whole or not at all: somebody else may be reading.
-    let aside = path.with_extension(format!("{}.part", std::process::id()));
-    let written =
-        std::fs::write(&aside, found.machine.to_toml()).and_then(|()| std::fs::rename(&aside, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&aside);
-    }
-    written.map_err(kept)
+    tiercel_run::files::replace(path, found.machine.to_toml()).map_err(kept)
 }

@@ -18,12 +18,14 @@ use std::time::{Duration, Instant};
 use tiercel_core::{Backing, Bandwidth, Bytes, Compute, Error, Link, Machine, Nanos, Tier, TierId};
 use tiercel_run::HostError;
 use tiercel_run::host::supply;
+use tiercel_run::train::room;
 
 /// What can be chosen of a probe.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The folder, or a file that does not exist in one, behind the slowest tier; none where absent.
-    pub file: Option<PathBuf>,
+    /// What is behind the slowest tier; the memories that the machine has where absent. A file is a folder, or a file that
+    /// does not exist in one. With any other slow memory, distant nodes are left out: it stands in for them.
+    pub slow: Option<Backing>,
 }
 
 /// What one tier can do, by the number of threads.
@@ -86,7 +88,10 @@ pub enum ProbeError {
 pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, ProbeError> {
     let started = Instant::now();
     let size = buffer_size()?;
-    let file = settings.file.as_deref().map(folder_of).transpose()?;
+    let file = match &settings.slow {
+        Some(Backing::File(path)) => Some(folder_of(Path::new(path))?),
+        _ => None,
+    };
     let nodes = supply::node_numbers();
     // Threads stay on one node, so that near memory is near for all of them.
     let pinned = pin::Pinned::to_node(&nodes);
@@ -101,8 +106,27 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
     }
     // The node at hand first, the others by how far away they are.
     tiers[1..].sort_by_key(|tier| tier.latency);
-    if let Some((path, room)) = &file {
-        tiers.push(file_tier(path, *room));
+    match &settings.slow {
+        None | Some(Backing::File(_)) => {
+            let tier = |(path, room): (PathBuf, Bytes)| {
+                slow_tier("file", Backing::File(path.display().to_string()), room)
+            };
+            tiers.extend(file.map(tier));
+        }
+        Some(Backing::Throttled) => {
+            tiers.truncate(1);
+            let (read, write) = room::THROTTLED;
+            let tier = slow_tier("slow", Backing::Throttled, supply::memory());
+            tiers.push(Tier { read, write, computable: true, ..tier });
+        }
+        Some(backing) => {
+            tiers.truncate(1);
+            note(&format!("measuring {backing}"));
+            let measured = memory::measure("slow", backing, size, &counts(cores))?;
+            let capacity = slow_tier("slow", backing.clone(), supply::memory()).capacity;
+            tiers.push(measured.tier("slow", backing.clone(), capacity));
+            rates.push(Rates { tier: "slow".to_string(), read: measured.read, write: measured.write });
+        }
     }
     let mut links = Vec::new();
     let mut buffered = false;
@@ -124,6 +148,7 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
             let best = |d: &copies::Direction| d.curve.iter().map(|c| c.1).fold(Bandwidth(1.0), faster);
             (tiers[pair + 1].write, tiers[pair + 1].read) = (best(&found.down), best(&found.up));
             tiers[pair + 1].latency = found.up.latency;
+            tiers[pair + 1].combined = Some(found.both);
         }
     }
     note("multiplying matrices");
@@ -162,10 +187,10 @@ fn memories(nodes: &[u32], at_hand: Option<u32>) -> Vec<(String, Backing, Bytes)
     }
 }
 
-/// A file as a tier; its speeds are what copies reach.
-fn file_tier(path: &Path, room: Bytes) -> Tier {
+/// A slow tier with so much room, as far as it is known before it is measured.
+fn slow_tier(name: &str, backing: Backing, room: Bytes) -> Tier {
     Tier {
-        name: "file".to_string(),
+        name: name.to_string(),
         // Half of what is free is left to others.
         capacity: Bytes((room.0 / 2) >> 28 << 28).max(Bytes::mib(64)),
         read: Bandwidth(1.0),
@@ -173,7 +198,7 @@ fn file_tier(path: &Path, room: Bytes) -> Tier {
         combined: None,
         latency: Nanos::ZERO,
         computable: false,
-        backing: Backing::File(path.display().to_string()),
+        backing,
         price_per_gb: None,
     }
 }
@@ -211,7 +236,7 @@ fn counts(cores: u32) -> Vec<u32> {
 }
 
 /// The processor's name, where the system tells.
-fn processor() -> String {
+pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let name = name.map_or("a processor without a name", |(_, name)| name.trim());

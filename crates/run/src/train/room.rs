@@ -34,12 +34,16 @@ pub fn ample(trace: &Trace, grain: Bytes) -> Bytes {
     Bytes(peak.0.saturating_add(peak.0 / 2).saturating_add(1 << 20)).round_up(Bytes::kib(4)).unwrap_or(peak)
 }
 
+/// What throttled memory reads and writes at unless somebody says otherwise: like persistent memory under a few threads.
+pub const THROTTLED: (Bandwidth, Bandwidth) = (Bandwidth(2e9), Bandwidth(1e9));
+
 /// Plain memory of so many bytes, and behind it a slow tier that holds everything that the trace has.
 ///
-/// Throttled memory reads at 2 GB/s and writes at 1 GB/s, like persistent memory under a few threads; the figures of
-/// other backings are not used, because they are as fast as they are.
+/// Throttled memory is as fast as [`THROTTLED`] says; the figures of other backings are not used, because they are as fast
+/// as they are.
 pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
     let computable = !matches!(slow, Backing::File(_));
+    let (read, write) = THROTTLED;
     let tier = |name: &str, capacity, read, write, computable, backing| Tier {
         name: name.to_string(),
         capacity,
@@ -55,7 +59,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         from: TierId(from),
         to: TierId(to),
         latency: Nanos::ZERO,
-        curve: vec![(1, Bandwidth::gb(speed))],
+        curve: vec![(1, speed)],
         threads: 1,
     };
     let mut machine = Machine {
@@ -64,9 +68,9 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         contention: 1.0,
         tiers: vec![
             tier("fast", fast, 10.0, 10.0, true, Backing::Dram),
-            tier("slow", Bytes::mib(1), 2.0, 1.0, computable, slow),
+            tier("slow", Bytes::mib(1), read.0 / 1e9, write.0 / 1e9, computable, slow),
         ],
-        links: vec![link(0, 1, 1.0), link(1, 0, 2.0)],
+        links: vec![link(0, 1, write), link(1, 0, read)],
         compute: Default::default(),
         kernels: None,
     };

@@ -1,0 +1,229 @@
+//! Kernel times measured on this machine, for plans and predictions (AutoTM section 4.1).
+//!
+//! A [`Survey`] times every kernel of a program with its operands in each combination of the machine's tiers: kernels of one
+//! [`signature`] once, in the [`placements`] that tell the others, by the `stopwatch`, and only what is not [`kept`] on disk
+//! already. [`Measured::of_run`] takes the times from a run instead, in which only some placements were seen. Either way
+//! kernels are known by their names, which are unique in a network, and their work, which tells networks apart.
+
+pub mod kept;
+pub mod placements;
+pub mod signature;
+mod stopwatch;
+
+use std::collections::HashMap;
+
+use tiercel_core::{Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
+use tiercel_run::host::supply;
+use tiercel_run::{HostError, KernelTime, Profile, Roofline};
+use tiercel_workload::{Kernel, Program, Trace};
+
+pub use kept::Kept;
+use signature::{Signature, signatures};
+use stopwatch::Stopwatch;
+
+/// Why kernels cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The memories could not be opened.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// There is no kernel for some operation.
+    #[error("{0}")]
+    Library(String),
+    /// A kernel failed.
+    #[error(transparent)]
+    Run(#[from] Error),
+    /// What was measured cannot be written.
+    #[error("cannot write `{path}`: {error}")]
+    Keep {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What went wrong.
+        error: std::io::Error,
+    },
+}
+
+/// What is to be measured, and what there is to do.
+pub struct Survey<'a> {
+    program: &'a Program,
+    machine: &'a Machine,
+    threads: usize,
+    cache: Bytes,
+    kernels: Vec<Signature>,
+    /// The first kernel of every signature, with the placements that are measured.
+    distinct: Vec<(Step, Vec<Vec<TierId>>)>,
+    /// Whether what was measured while other programs were busy counts as unknown.
+    again: bool,
+}
+
+impl<'a> Survey<'a> {
+    /// A program that was prepared for so many threads, on the tiers of a machine that is this very one.
+    pub fn new(program: &'a Program, machine: &'a Machine, threads: usize) -> Survey<'a> {
+        // All that one core can reach; a level that several share is shared with others, too.
+        let cache = supply::cache(3).or_else(|| supply::cache(2)).unwrap_or(Bytes::mib(32));
+        let kernels = signatures(program, cache);
+        let mut seen = HashMap::new();
+        let mut distinct = Vec::new();
+        for (at, signature) in kernels.iter().enumerate() {
+            if seen.insert(signature.text.as_str(), at).is_none() {
+                let placements = placements::chosen(signature.operands.len(), machine);
+                distinct.push((Step(at as u32), placements));
+            }
+        }
+        Survey { program, machine, threads, cache, kernels, distinct, again: false }
+    }
+
+    /// Measures what was measured while other programs were busy once more.
+    pub fn again(mut self, yes: bool) -> Survey<'a> {
+        self.again = yes;
+        self
+    }
+
+    /// How many times were measured while other programs were busy.
+    pub fn disturbed(&self, kept: &Kept) -> usize {
+        let of = |(step, placements): &(Step, Vec<Vec<TierId>>)| {
+            let text = &self.kernels[step.0 as usize].text;
+            placements.iter().filter(|places| kept.disturbed(text, self.machine, places)).count()
+        };
+        self.distinct.iter().map(of).sum()
+    }
+
+    /// The signature of every kernel, in the order of the trace.
+    pub fn kernels(&self) -> &[Signature] {
+        &self.kernels
+    }
+
+    /// How many times there are to know: distinct kernels times placements.
+    pub fn len(&self) -> usize {
+        self.distinct.iter().map(|(_, placements)| placements.len()).sum()
+    }
+
+    /// Whether there is no kernel at all.
+    pub fn is_empty(&self) -> bool {
+        self.distinct.is_empty()
+    }
+
+    /// How many of them are known already.
+    pub fn known(&self, kept: &Kept) -> usize {
+        self.distinct
+            .iter()
+            .map(|(step, placements)| placements.len() - self.missing(kept, *step, placements).len())
+            .sum()
+    }
+
+    fn missing(&self, kept: &Kept, step: Step, placements: &[Vec<TierId>]) -> Vec<Vec<TierId>> {
+        let text = &self.kernels[step.0 as usize].text;
+        let missing = placements.iter().filter(|places| {
+            let disturbed = self.again && kept.disturbed(text, self.machine, places);
+            disturbed || kept.get(text, self.machine, places).is_none()
+        });
+        missing.cloned().collect()
+    }
+
+    /// Measures what is not known, in the order of the trace. `tick` hears of every time and says whether to go on; what is
+    /// known by then is kept in any case. Returns whether all of it is known.
+    pub fn measure(&self, kept: &mut Kept, mut tick: impl FnMut() -> bool) -> Result<bool, ProfileError> {
+        let missing: Vec<(Step, Vec<Vec<TierId>>)> =
+            self.distinct.iter().map(|(step, all)| (*step, self.missing(kept, *step, all))).collect();
+        let wanted = missing.iter().filter(|(_, placements)| !placements.is_empty());
+        let signatures: Vec<&Signature> =
+            wanted.clone().map(|(step, _)| &self.kernels[step.0 as usize]).collect();
+        if signatures.is_empty() {
+            return Ok(true);
+        }
+        let mut watch = Stopwatch::new(self.program, self.machine, self.threads, self.cache, &signatures)?;
+        let mut going = true;
+        for (step, placements) in wanted {
+            let signature = &self.kernels[step.0 as usize];
+            let mut written = Ok(());
+            watch.time(*step, signature, placements, |tiers, time| {
+                written = kept.put(&signature.text, self.machine, tiers, time);
+                going = tick() && written.is_ok();
+                going
+            })?;
+            written.map_err(|error| failed(kept, error))?;
+            if !going {
+                break;
+            }
+        }
+        kept.save().map_err(|error| failed(kept, error))?;
+        Ok(going)
+    }
+
+    /// The times of all kernels, as far as they are known.
+    pub fn times(&self, kept: &Kept) -> Measured {
+        let mut measured = Measured::default();
+        let first: HashMap<&str, &Vec<Vec<TierId>>> = self
+            .distinct
+            .iter()
+            .map(|(step, placements)| (self.kernels[step.0 as usize].text.as_str(), placements))
+            .collect();
+        for (kernel, signature) in self.program.trace.kernels.iter().zip(&self.kernels) {
+            let spread = |places: &Vec<TierId>| -> Vec<TierId> {
+                signature.slots.iter().map(|slot| places[*slot]).collect()
+            };
+            let known = first[signature.text.as_str()].iter().filter_map(|places| {
+                Some((spread(places), kept.get(&signature.text, self.machine, places)?))
+            });
+            measured.kernels.insert(key(kernel), known.collect());
+        }
+        measured
+    }
+}
+
+fn failed(kept: &Kept, error: std::io::Error) -> ProfileError {
+    ProfileError::Keep { path: kept.path().to_path_buf(), error }
+}
+
+/// Times of a program's kernels as they were measured.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    kernels: HashMap<(String, u64), Vec<Placed>>,
+}
+
+/// Where a kernel's reads, then its writes, lay, and how long it took.
+pub type Placed = (Vec<TierId>, Nanos);
+
+/// What a kernel is known by. One that runs again takes what it took the first time.
+fn key(kernel: &Kernel) -> (String, u64) {
+    let name = kernel.name.strip_suffix(".again").unwrap_or(&kernel.name);
+    (name.to_string(), kernel.flops)
+}
+
+impl Measured {
+    /// What a run's profile says: the mean time of every kernel and placement seen.
+    pub fn of_run(trace: &Trace, profile: &Profile) -> Measured {
+        let mut measured = Measured::default();
+        for line in profile.iter() {
+            let known = measured.kernels.entry(key(trace.kernel(line.step))).or_default();
+            known.push((line.tiers.clone(), line.mean()));
+        }
+        measured
+    }
+
+    /// Adds what is known of another program's kernels.
+    pub fn join(&mut self, other: Measured) {
+        self.kernels.extend(other.kernels);
+    }
+
+    /// The placements of a kernel that were measured, its reads, then its writes, and their times.
+    pub fn of(&self, kernel: &Kernel) -> &[Placed] {
+        self.kernels.get(&key(kernel)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl KernelTime for Measured {
+    fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
+        let known = self.of(kernel);
+        if let Some((_, time)) = known.iter().find(|(places, _)| places == tiers) {
+            return *time;
+        }
+        let derived = placements::derive(machine, kernel, known, tiers);
+        derived.unwrap_or_else(|| Roofline.time(machine, kernel, tiers))
+    }
+
+    fn cached(&self, machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
+        let fast = self.time(machine, kernel, &vec![TierId(0); kernel.reads.len() + kernel.writes.len()]);
+        placements::beside_cache(machine, fast, traffic)
+    }
+}

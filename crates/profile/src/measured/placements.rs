@@ -1,0 +1,205 @@
+//! Which placements of a kernel's operands are measured, and what the others follow from.
+//!
+//! With few operands every combination of tiers is measured, as AutoTM does (section 4.1). With many there are too many
+//! combinations: then everything on the fastest tier, each operand alone on each other tier, and everything on each other
+//! tier. From these any other placement follows ([`derive`]): what its operands cost alone is added up, and shrunk as much
+//! as what the operands cost together is less than that sum, because a kernel that waits for one memory need not wait for
+//! another.
+//!
+//! An emulated tier is fast memory with a charge: a kernel takes the longest of its time on fast memory and of what its
+//! bytes take in each direction. That is known without a clock, and known better, so of such a tier only everything on it
+//! is measured, to see that it is so.
+
+use tiercel_core::{Backing, Bytes, Machine, Nanos, Tier, TierId, Traffic};
+use tiercel_run::executor::operands;
+use tiercel_workload::Kernel;
+
+use super::Placed;
+
+/// The most combinations that are measured one by one: five operands on two tiers.
+const MOST: usize = 32;
+
+/// The placements of so many operands on a machine that are measured, all on the fastest tier first.
+pub fn chosen(operands: usize, machine: &Machine) -> Vec<Vec<TierId>> {
+    let usable = machine.tier_ids().filter(|id| machine.tier(*id).computable);
+    let (emulated, real): (Vec<TierId>, Vec<TierId>) =
+        usable.partition(|id| machine.tier(*id).backing == Backing::Throttled && *id != TierId(0));
+    let mut chosen = combinations(operands, &real);
+    chosen.extend(emulated.into_iter().map(|tier| vec![tier; operands]));
+    chosen
+}
+
+/// All combinations of a few operands on tiers, or those that tell of many.
+fn combinations(operands: usize, tiers: &[TierId]) -> Vec<Vec<TierId>> {
+    let all = u32::try_from(operands).ok().and_then(|n| tiers.len().checked_pow(n));
+    if let Some(all) = all.filter(|all| *all <= MOST) {
+        let place = |mut at: usize| -> Vec<TierId> {
+            let digit = |_| {
+                let tier = tiers[at % tiers.len()];
+                at /= tiers.len();
+                tier
+            };
+            (0..operands).map(digit).collect()
+        };
+        return (0..all).map(place).collect();
+    }
+    let fast = vec![tiers[0]; operands];
+    let mut chosen = vec![fast.clone()];
+    for &tier in &tiers[1..] {
+        for at in 0..operands {
+            let mut one = fast.clone();
+            one[at] = tier;
+            chosen.push(one);
+        }
+        chosen.push(vec![tier; operands]);
+    }
+    chosen
+}
+
+/// The time of a kernel whose reads, then writes, lie on tiers with which it was not measured, from placements with
+/// which it was; `None` where it was not measured on fast memory alone.
+pub fn derive(machine: &Machine, kernel: &Kernel, known: &[Placed], tiers: &[TierId]) -> Option<Nanos> {
+    let of =
+        |wanted: &[TierId]| known.iter().find(|(places, _)| places == wanted).map(|(_, time)| time.0 as f64);
+    let (first, uses) = (TierId(0), operands(kernel).1);
+    // The same kernel may have lost its workspace, or found one, when the program was rewritten.
+    let base = known.iter().find(|(places, _)| places.iter().all(|tier| *tier == first))?.1.0 as f64;
+    let mut real = base;
+    for id in machine.tier_ids().skip(1).filter(|id| tiers.contains(id)) {
+        if machine.tier(id).backing == Backing::Throttled {
+            continue;
+        }
+        // What operand `at` costs on this tier beside the rest on fast memory.
+        let alone = |at: usize| {
+            let one: Vec<TierId> = uses.iter().map(|o| if *o == at { id } else { first }).collect();
+            of(&one).map_or(0.0, |time| (time - base).max(0.0))
+        };
+        let count = uses.iter().max().map_or(0, |most| most + 1);
+        let sum: f64 = (0..count).map(alone).sum();
+        let here = (0..count).filter(|at| uses.iter().zip(tiers).any(|(o, tier)| o == at && *tier == id));
+        let wanted: f64 = here.map(alone).sum();
+        let together = of(&vec![id; tiers.len()]).map_or(sum, |time| (time - base).max(0.0));
+        real += wanted * if sum > 0.0 { together / sum } else { 1.0 };
+    }
+    let time = machine.tier_ids().map(|id| charge(machine, kernel, tiers, id)).fold(real, f64::max);
+    Some(Nanos(time.round() as u64))
+}
+
+/// The time of a kernel that takes `fast` on fast memory where a cache below the level of objects moves these bytes:
+/// emulated tiers charge for them, others take their time beside the kernel's own.
+pub(super) fn beside_cache(machine: &Machine, fast: Nanos, traffic: &[Traffic]) -> Nanos {
+    let slow = |t: &&Traffic| t.tier != TierId(0);
+    let (emulated, real): (Vec<&Traffic>, Vec<&Traffic>) =
+        traffic.iter().filter(slow).partition(|t| machine.tier(t.tier).backing == Backing::Throttled);
+    let own = fast.0 as f64 + real.iter().map(|t| flow(machine.tier(t.tier), t)).sum::<f64>();
+    Nanos(emulated.iter().map(|t| flow(machine.tier(t.tier), t)).fold(own, f64::max).round() as u64)
+}
+
+/// What an emulated tier charges a kernel for its bytes there, in nanoseconds; nothing for any other.
+fn charge(machine: &Machine, kernel: &Kernel, tiers: &[TierId], id: TierId) -> f64 {
+    let tier = machine.tier(id);
+    if tier.backing != Backing::Throttled {
+        return 0.0;
+    }
+    let (operands, slots) = operands(kernel);
+    let mut traffic = Traffic { tier: id, read: Bytes::ZERO, write: Bytes::ZERO };
+    for (at, (_, access, bytes)) in operands.iter().enumerate() {
+        let here = slots.iter().zip(tiers).any(|(slot, place)| *slot == at && *place == id);
+        let bytes = if here { *bytes } else { Bytes::ZERO };
+        traffic.read += if access.reads() { bytes } else { Bytes::ZERO };
+        traffic.write += if access.writes() { bytes } else { Bytes::ZERO };
+    }
+    flow(tier, &traffic)
+}
+
+/// How long bytes take on a tier whose directions are apart, in nanoseconds.
+fn flow(tier: &Tier, traffic: &Traffic) -> f64 {
+    let (read, written) = (traffic.read.0 as f64, traffic.write.0 as f64);
+    let both = tier.combined.map_or(0.0, |both| (read + written) / both.0);
+    1e9 * (read / tier.read.0).max(written / tier.write.0).max(both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiercel_workload::TensorId;
+    use tiercel_workload::trace::{Phase, Use};
+
+    fn kernel(reads: u64, writes: u64) -> Kernel {
+        let uses = |from: u64, count: u64| {
+            let each = |at: u64| Use { tensor: TensorId(at as u32), bytes: Bytes(1000 * (at + 1)) };
+            (from..from + count).map(each).collect()
+        };
+        Kernel {
+            name: "k".to_string(),
+            op: "k".to_string(),
+            reads: uses(0, reads),
+            writes: uses(reads, writes),
+            flops: 0,
+            layer: 0,
+            phase: Phase::Forward,
+            timings: Vec::new(),
+            alternatives: Vec::new(),
+        }
+    }
+
+    fn machine(backing: &str) -> Machine {
+        let text = "name = 'm'
+            [[tier]]\nname = 'a'\ncapacity = '1 GiB'\nread = '9 GB/s'\nwrite = '9 GB/s'
+            [[tier]]\nname = 'b'\ncapacity = '1 GiB'\nread = '2 GB/s'\nwrite = '1 GB/s'\nbacking = 'BACKING'
+            [[link]]\nfrom = 'a'\nto = 'b'\nthreads = 1\nbandwidth = { 1 = '1 GB/s' }
+            [[link]]\nfrom = 'b'\nto = 'a'\nthreads = 1\nbandwidth = { 1 = '2 GB/s' }";
+        Machine::parse(&text.replace("BACKING", backing)).expect("two tiers")
+    }
+
+    #[test]
+    fn few_operands_are_measured_everywhere_and_many_one_by_one() {
+        let two = machine("numa:0");
+        for operands in 1..=5 {
+            let mut all = chosen(operands, &two);
+            assert_eq!(all[0], vec![TierId(0); operands]);
+            assert_eq!(all.len(), 1 << operands);
+            all.sort();
+            all.dedup();
+            assert_eq!(all.len(), 1 << operands, "each once");
+        }
+        assert_eq!(chosen(9, &two).len(), 1 + 9 + 1);
+        assert_eq!(chosen(70, &two).len(), 72);
+        assert_eq!(chosen(3, &machine("throttled")), [vec![TierId(0); 3], vec![TierId(1); 3]]);
+    }
+
+    #[test]
+    fn an_emulated_tier_charges_by_its_bytes() {
+        let (machine, kernel) = (machine("throttled"), kernel(2, 1));
+        let known = [(vec![TierId(0); 3], Nanos(1200))];
+        let time = |places: [u8; 3]| derive(&machine, &kernel, &known, &places.map(TierId));
+        assert_eq!(time([0, 0, 0]), Some(Nanos(1200)));
+        assert_eq!(time([1, 1, 0]), Some(Nanos(1500)), "3000 bytes read at 2 GB/s");
+        assert_eq!(time([1, 1, 1]), Some(Nanos(3000)), "3000 bytes written at 1 GB/s beside them");
+        assert_eq!(time([1, 0, 0]), Some(Nanos(1200)), "less than the kernel takes anyway");
+        assert_eq!(derive(&machine, &kernel, &[], &[TierId(0); 3]), None);
+    }
+
+    #[test]
+    fn what_operands_cost_alone_adds_up_to_what_they_cost_together() {
+        let (machine, kernel) = (machine("numa:0"), kernel(5, 1));
+        // Operand i alone costs i more; all together cost half the sum.
+        let alone = |places: &[TierId]| -> u64 {
+            places.iter().enumerate().map(|(at, tier)| at as u64 * u64::from(tier.0) * 10).sum()
+        };
+        let halved = |places: &[TierId]| places.iter().all(|tier| *tier == TierId(1));
+        let known: Vec<(Vec<TierId>, Nanos)> = chosen(6, &machine)
+            .into_iter()
+            .map(|places| {
+                let cost = alone(&places) / if halved(&places) { 2 } else { 1 };
+                (places, Nanos(1000 + cost))
+            })
+            .collect();
+        let time =
+            |places: [u8; 6]| derive(&machine, &kernel, &known, &places.map(TierId)).expect("measured");
+        assert_eq!(time([0, 1, 0, 1, 0, 1]), Nanos(1000 + 90 / 2));
+        assert!(time([1; 6]) == Nanos(1075) && time([0; 6]) == Nanos(1000));
+        let few = time([0, 1, 1, 0, 0, 0]);
+        assert!(few <= time([0, 1, 1, 1, 0, 0]) && few >= Nanos(1000), "more on slow memory is never faster");
+    }
+}

@@ -1,0 +1,54 @@
+//! Files that are there as a whole or not at all: plans, reports, machines, profiles.
+//!
+//! A file is written under another name beside its place, synced, and renamed. Whoever ends the program early calls
+//! [`discard`], so that nothing half-written is left.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Files that are half-written right now.
+static ASIDE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    ASIDE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes what is half-written, for a program that is about to end.
+pub fn discard() {
+    for path in unfinished().drain(..) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Writes `contents` to `path`. Whoever reads the file meanwhile, or after a crash, finds what was there before or all of
+/// `contents`; what is no file, such as a pipe, is written to as it is.
+pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    let contents = contents.as_ref();
+    // Through a link, so that the link stays.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if path.exists() && !path.is_file() {
+        return fs::write(path, contents);
+    }
+    let aside = aside(path);
+    unfinished().push(aside.clone());
+    let written = File::create(&aside).and_then(|mut file| {
+        file.write_all(contents)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    });
+    if written.is_err() {
+        // It may not have come to be.
+        let _ = fs::remove_file(&aside);
+    }
+    unfinished().retain(|other| *other != aside);
+    written
+}
+
+/// The name under which a file is written, one for each process.
+fn aside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
+}
