@@ -180,7 +180,7 @@ fn inverse(
 
 /// What was played: the workload, or what the system made of it.
 fn played<'a>(scene: &'a Scene, run: &'a Run) -> &'a Trace {
-    run.rewritten.as_ref().map_or(scene.trace(), |program| &program.trace)
+    run.trace(scene.trace())
 }
 
 /// The time that kernels take which are computed again, with everything in fast memory.

@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
     let played = played.map_err(|error| error.to_string())?;
     if let Some(path) = &arguments.events {
-        let trace = played.rewritten.as_ref().map_or(scene.trace(), |program| &program.trace);
+        let trace = played.trace(scene.trace());
         let mut header = Header::simulated(trace, &played.machine, &played.system);
         header.net = scene.net.clone();
         (header.batch, header.peak_bytes) = (scene.workload.batch(), Some(scene.peak));

@@ -8,6 +8,7 @@ mod crossing;
 mod dual;
 pub mod exact;
 mod highs;
+pub mod implementations;
 mod lanes;
 pub mod layout;
 mod margins;
@@ -30,8 +31,9 @@ pub mod verify;
 
 pub use exact::Exact;
 pub use highs::HighsError;
+pub use implementations::implemented;
 pub use offsets::{Arranged, arranged};
-pub use plan::{Action, Birth, Move, Plan};
+pub use plan::{Action, Birth, Implementation, Move, Plan};
 pub use problem::{Formulation, PlanError, Problem};
 pub use solve::{Effort, Solution, Stop, solve};
 pub use solver::{Fast, SolveError, Solver};

@@ -11,6 +11,7 @@ use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_run::KernelTime;
 use tiercel_workload::Trace;
 
+use crate::implementations::{ByWay, widen};
 use crate::layout::{Buffer, LayoutError, Packing, pack};
 use crate::plan::{Birth, Plan};
 use crate::problem::{Formulation, PlanError, Problem};
@@ -48,7 +49,12 @@ pub fn arranged(
     effort: &Effort,
 ) -> Result<Arranged, PlanError> {
     let started = Instant::now();
-    let mut problem = Problem::new(trace, machine, times, formulation)?;
+    let wide = widen(trace);
+    let ways = ByWay(times);
+    let mut problem = match &wide {
+        Some(wide) => Problem::new(&wide.trace, machine, &ways, formulation)?,
+        None => Problem::new(trace, machine, times, formulation)?,
+    };
     // Half of the time that is left, so that some is left for another round.
     let share = || {
         let time = (effort.time.saturating_sub(started.elapsed()) / 2).max(effort.time / 20);
@@ -60,9 +66,11 @@ pub fn arranged(
     let (mut loose, mut best): (Option<Arranged>, Option<Arranged>) = (None, None);
     for round in 0..ROUNDS {
         let arrange = |solution: &Solution| {
-            let mut plan = Plan::new(trace, machine, &problem, solution);
+            let planned = wide.as_ref().map_or(trace, |wide| &wide.trace);
+            let mut plan = Plan::new(planned, machine, &problem, solution);
             plan.bound_ns = bound;
-            let packed = assign(&mut plan, trace, machine, effort);
+            let chosen = wide.as_ref().map(|wide| wide.settle(trace, &mut plan, machine));
+            let packed = assign(&mut plan, chosen.as_ref().unwrap_or(trace), machine, effort);
             let (time, met) = (started.elapsed(), near(bound, solution.cost, effort));
             (Arranged { plan, met, packed: packed.is_ok(), time }, packed.err())
         };

@@ -34,6 +34,21 @@ pub struct Plan {
     pub births: Vec<Birth>,
     /// The moves, in the order of the boundaries at which they may start.
     pub moves: Vec<Move>,
+    /// The kernels that do not run as they are written but as one of their alternatives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub implementations: Vec<Implementation>,
+}
+
+/// The implementation of a kernel that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Implementation {
+    /// When the kernel runs.
+    pub step: u32,
+    /// The kernel's name.
+    pub kernel: String,
+    /// The alternative's name.
+    pub name: String,
 }
 
 /// The tier on which a tensor is born.
@@ -97,6 +112,7 @@ impl Plan {
             bound_ns: solution.bound,
             births: Vec::new(),
             moves: Vec::new(),
+            implementations: Vec::new(),
         };
         for (item, path) in problem.items.iter().zip(&solution.paths) {
             let tensor = &trace.tensor(item.tensor).name;

@@ -204,7 +204,7 @@ impl Problem {
     pub fn uniform(trace: &Trace, machine: &Machine, times: &dyn KernelTime, tier: TierId) -> f64 {
         let time = |kernel: &tiercel_workload::Kernel| {
             let tiers = vec![tier; kernel.reads.len() + kernel.writes.len()];
-            times.time(machine, kernel, &tiers).0 as f64
+            times.chosen(machine, kernel, &tiers).0 as f64
         };
         trace.kernels.iter().map(time).sum()
     }
@@ -225,12 +225,13 @@ impl Problem {
         }
         let (listed, rest) = operands.split_at(most);
         let mut tiers = vec![TierId(0); slots.len()];
+        let touched = slots.len() - times.untouched(kernel);
         let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
             }
-            let computable = tiers.iter().all(|tier| machine.tier(*tier).computable);
-            if computable { times.time(machine, kernel, &tiers).0 as f64 } else { f64::INFINITY }
+            let computable = tiers[..touched].iter().all(|tier| machine.tier(*tier).computable);
+            if computable { times.chosen(machine, kernel, &tiers).0 as f64 } else { f64::INFINITY }
         };
         let mut table = Vec::with_capacity(self.tiers.pow(most as u32));
         for placement in 0..self.tiers.pow(most as u32) {

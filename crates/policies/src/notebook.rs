@@ -223,6 +223,7 @@ impl Notebook {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            factor: 1.0,
         }
     }
 

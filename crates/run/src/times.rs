@@ -8,11 +8,26 @@ pub trait KernelTime {
     /// The time of a kernel whose reads, then writes, lie on these tiers.
     fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos;
 
+    /// How many of a kernel's last operands it does not touch: they stand for choices, and may lie on any tier.
+    fn untouched(&self, _kernel: &Kernel) -> usize {
+        0
+    }
+
+    /// The same for the implementation of the kernel that was chosen.
+    fn chosen(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
+        scaled(self.time(machine, kernel, tiers), kernel.factor)
+    }
+
     /// The time of a kernel whose bytes do not follow from where its operands lie, because a cache works below the
     /// level of objects.
     fn cached(&self, machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
         roofline(machine, kernel, traffic)
     }
+}
+
+/// A time, so many times over.
+pub(crate) fn scaled(time: Nanos, factor: f64) -> Nanos {
+    if factor == 1.0 { time } else { Nanos((time.0 as f64 * factor).round() as u64) }
 }
 
 /// The slower of computing and of moving bytes on the busiest tier, unless the trace says what was measured for just

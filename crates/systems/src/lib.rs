@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine, Nanos, Policy, TierId, Traffic};
-use tiercel_plan::{Flaw, PlanError};
+use tiercel_plan::{Flaw, Implementation, PlanError};
 use tiercel_run::KernelTime;
 use tiercel_workload::{Kernel, Program, Trace, spelling};
 
@@ -170,17 +170,19 @@ pub struct Prepared {
     pub planned: Option<Planned>,
     /// The program that it runs instead of the one that it was given: the same, with some of it computed again.
     pub rewritten: Option<Arc<Program>>,
+    /// The trace that it runs instead of the one that it was given: the same, with implementations chosen.
+    pub implemented: Option<Arc<Trace>>,
 }
 
 impl Prepared {
     /// A policy as it is.
     pub fn plain(policy: Box<dyn Policy>) -> Prepared {
-        Prepared { policy, warmup: 1, lookahead: 0, planned: None, rewritten: None }
+        Prepared { policy, warmup: 1, lookahead: 0, planned: None, rewritten: None, implemented: None }
     }
 
     /// A policy that needs one iteration until memory looks as it does at the start of every later one.
     pub(crate) fn policy(policy: impl Policy + 'static) -> Prepared {
-        Prepared { policy: Box::new(policy), warmup: 1, lookahead: 0, planned: None, rewritten: None }
+        Prepared::plain(Box::new(policy))
     }
 }
 
@@ -224,6 +226,9 @@ pub enum SystemError {
         /// Why not.
         error: PlanError,
     },
+    /// A plan chooses an implementation that the trace does not offer.
+    #[error("the plan has kernel `{}` (step {}) run as `{}`, which the trace does not offer", .0.kernel, .0.step, .0.name)]
+    Implementation(Implementation),
     /// No plan was found.
     #[error("{system}: found no plan that keeps to {limit} of {tier}")]
     NoPlan {

@@ -1,10 +1,11 @@
 //! From a planner to a policy: the one place that knows the planners.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine};
-use tiercel_plan::{Effort, Formulation, Plan, PlanError, Problem, arranged, solve};
+use tiercel_plan::{Effort, Formulation, Plan, PlanError, Problem, arranged, implemented, solve};
 use tiercel_policies::Follow;
 use tiercel_workload::Trace;
 
@@ -100,6 +101,10 @@ pub(crate) fn follow(planner: Planner, setting: &Setting<'_>) -> Result<Prepared
 
 /// The policy that plays a plan, if the plan can be played.
 pub fn play(planned: Planned, trace: &Trace, machine: &Machine) -> Result<Prepared, SystemError> {
-    let policy = Follow::new(&planned.plan, trace, machine)?;
-    Ok(Prepared { planned: Some(planned), ..Prepared::policy(policy) })
+    let implemented = match planned.plan.implementations.as_slice() {
+        [] => None,
+        chosen => Some(Arc::new(implemented(trace, chosen).map_err(SystemError::Implementation)?)),
+    };
+    let policy = Follow::new(&planned.plan, implemented.as_deref().unwrap_or(trace), machine)?;
+    Ok(Prepared { planned: Some(planned), implemented, ..Prepared::policy(policy) })
 }

@@ -33,6 +33,8 @@ pub struct Run {
     pub planned: Option<Planned>,
     /// The program that was played instead of the one that was given, where the system computes some of it again.
     pub rewritten: Option<Arc<Program>>,
+    /// The trace that was played instead of the one that was given, where implementations were chosen.
+    pub implemented: Option<Arc<Trace>>,
     /// What happened, from the start of the first warm-up, where that was asked for.
     pub events: Vec<Stamped>,
 }
@@ -43,6 +45,12 @@ impl Run {
         let mut times: Vec<Nanos> = self.iterations.iter().map(|i| i.time).collect();
         times.sort_unstable();
         times.get(times.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// What was played, where this was given.
+    pub fn trace<'a>(&'a self, given: &'a Trace) -> &'a Trace {
+        let rewritten = self.rewritten.as_ref().map_or(given, |program| &program.trace);
+        self.implemented.as_deref().unwrap_or(rewritten)
     }
 
     /// Time that kernels waited, in all iterations that count.
@@ -119,8 +127,9 @@ pub fn simulate_prepared(
     recording: Recording,
 ) -> Result<Run, SystemError> {
     let Setting { machine, times, .. } = *setting;
-    let Prepared { mut policy, warmup, lookahead, planned, rewritten } = prepared;
+    let Prepared { mut policy, warmup, lookahead, planned, rewritten, implemented } = prepared;
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
+    let trace = implemented.as_deref().unwrap_or(trace);
     let sim = Sim::with_times(machine.clone(), times.clone());
     let mut manager = Manager::new(machine.clone(), Counting::new(sim, machine));
     if recording == Recording::On {
@@ -152,6 +161,7 @@ pub fn simulate_prepared(
         planned,
         events: manager.take_events(),
         rewritten: rewritten.clone(),
+        implemented: implemented.clone(),
     })
 }
 

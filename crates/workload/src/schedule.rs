@@ -157,6 +157,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             phase: node.phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            factor: 1.0,
         });
     }
     Program { graph, trace, storage, options }

@@ -106,6 +106,8 @@ pub struct Kernel {
     pub timings: Vec<Timing>,
     /// Other implementations to choose from.
     pub alternatives: Vec<Alternative>,
+    /// The time of the implementation that was chosen, relative to what is said or modelled of the kernel.
+    pub factor: f64,
 }
 
 /// The kernels of one iteration in order, with the tensors that they touch.

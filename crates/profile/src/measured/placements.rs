@@ -140,6 +140,7 @@ mod tests {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            factor: 1.0,
         }
     }
 

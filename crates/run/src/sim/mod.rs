@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId};
 use tiercel_workload::Tensor;
 
-use crate::times::{KernelTime, Roofline, traffic};
+use crate::times::{KernelTime, Roofline, scaled, traffic};
 use crate::world::{Work, World};
 use share::{Demand, Shares};
 
@@ -227,11 +227,12 @@ impl World for Sim {
 
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         let alone = if work.cached {
-            self.times.cached(&self.machine, work.kernel, work.traffic)
+            let time = self.times.cached(&self.machine, work.kernel, work.traffic);
+            scaled(time, work.kernel.factor)
         } else {
             self.tiers.clear();
             self.tiers.extend(work.slots.iter().map(|slot| work.places[*slot].0.tier));
-            self.times.time(&self.machine, work.kernel, &self.tiers)
+            self.times.chosen(&self.machine, work.kernel, &self.tiers)
         };
         let alone = alone.0.max(1) as f64;
         let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9);

@@ -213,6 +213,7 @@ impl Parser {
             phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            factor: 1.0,
         };
         self.open = Some(Open {
             kernel,
