@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::args::{Args, Call, Inputs};
-use super::pool::{Disjoint, part};
 use super::room;
-use super::simd::{Correlation, Shifts, Tile, correlate, fetch, transpose};
+use super::shares::{Boxes, Each};
+use super::simd::{Correlation, Shifts, Tile, correlate, expect, fetch, transpose};
 
 /// Features whose sums are kept at a time.
 const TILE: usize = 4;
@@ -172,25 +172,26 @@ fn turn(
     }
 }
 
+/// Numbers of all samples, of which those of a unit's samples are a box.
+fn boxes(e: Extents, numbers: &mut [f32], row: usize) -> Boxes<'_, f32> {
+    let all = numbers.len();
+    Boxes::new(numbers, [1, 1, 1, all], [1, 1, 1, e.lanes * row])
+}
+
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.inputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
     let (y, scratch) = (args.write(0)?, args.scratch());
-    let (row, each, threads) = (e.row(), e.scratch(), args.pool.threads());
-    let inputs = Inputs { call: args.call, places: args.places, views: args.views };
-    let (y, scratch) = (Disjoint::new(y), Disjoint::new(scratch));
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and samples of its own.
-        let ([x, results, _, _], distances) =
-            e.split(unsafe { scratch.range(index * each..(index + 1) * each) });
+    let (row, inputs) = (e.row(), Inputs { call: args.call, places: args.places, views: args.views });
+    let shares = (Each::new(scratch, e.scratch()), boxes(e, y, row));
+    args.pool.each(shares, |_, (scratch, mut y)| {
+        let ([x, results, _, _], distances) = e.split(scratch);
         distances.iter_mut().enumerate().for_each(|(j, distance)| *distance = (j * e.apart()) as u32);
-        for unit in part(e.units(), threads, index) {
+        for unit in y.units() {
             let samples = e.samples(unit);
             turn(e, &samples, inputs, [e.lanes, e.apart()], x);
             products(e, x, distances, results);
-            // SAFETY: as above.
-            let y = unsafe { y.range(samples.start * row..samples.end * row) };
-            transpose(results, e.lanes, row, samples.len(), row, y);
+            transpose(results, e.lanes, row, samples.len(), row, y.get(unit).whole());
         }
     });
     Ok(())
@@ -199,22 +200,19 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.outputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
-    let (dy, scratch) = (args.read(e.n)?, args.scratch());
-    let (row, each, threads) = (e.row(), e.scratch(), args.pool.threads());
-    let scratch = Disjoint::new(scratch);
+    let (row, dy, scratch) = (e.row(), args.read(e.n)?, args.scratch());
     for pass in (0..e.n).step_by(PASS) {
-        let mut outputs = [Disjoint::new(&mut [0f32; 0][..]); PASS];
-        let count = PASS.min(e.n - pass);
-        for (at, output) in outputs[..count].iter_mut().enumerate() {
-            *output = Disjoint::new(args.write(pass + at)?);
+        let mut outputs = [const { None }; PASS];
+        for (i, output) in (pass..e.n).zip(&mut outputs) {
+            *output = Some(boxes(e, args.write(i)?, e.d));
         }
         let inputs = Inputs { call: args.call, places: args.places, views: args.views };
-        args.pool.run(&|index| {
-            // SAFETY: every thread has scratch and samples of its own.
-            let ([x, turned, pairs, out], distances) =
-                e.split(unsafe { scratch.range(index * each..(index + 1) * each) });
+        let shares = (Each::new(scratch, e.scratch()), outputs);
+        args.pool.each(shares, |_, (scratch, mut outputs)| {
+            let ([x, turned, pairs, out], distances) = e.split(scratch);
             distances.iter_mut().enumerate().for_each(|(k, distance)| *distance = (k * e.n * e.lanes) as u32);
-            for unit in part(e.units(), threads, index) {
+            let units = outputs[0].as_ref().map_or(0..0, |first| first.units());
+            for unit in units {
                 let samples = e.samples(unit);
                 turn(e, &samples, inputs, [e.n * e.lanes, e.lanes], x);
                 let from = &dy[samples.start * row..samples.end * row];
@@ -224,13 +222,17 @@ pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
                     16 => mirror::<16>(e, turned, pairs),
                     _ => mirror::<8>(e, turned, pairs),
                 }
-                for (tile, outputs) in outputs[..count].chunks(TILE).enumerate() {
-                    outputs.iter().for_each(|output| output.expect(samples.start * e.d..samples.end * e.d));
-                    slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
-                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs) {
-                        // SAFETY: as above.
-                        let dx = unsafe { output.range(samples.start * e.d..samples.end * e.d) };
-                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, dx);
+                for (tile, outputs) in outputs.chunks_mut(TILE).enumerate() {
+                    for output in outputs.iter_mut().flatten() {
+                        let mut one = output.get(unit);
+                        let dx = one.whole();
+                        expect(dx.as_ptr(), dx.len());
+                    }
+                    if outputs[0].is_some() {
+                        slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
+                    }
+                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs.iter_mut().flatten()) {
+                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, output.get(unit).whole());
                     }
                 }
             }

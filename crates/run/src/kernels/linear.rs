@@ -3,8 +3,9 @@
 use tiercel_workload::graph::Op;
 
 use super::args::{Args, Call};
-use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_part};
-use super::pool::{Disjoint, Pool};
+use super::gemm::{Bias, Extent, Matrix, Put, matrix, multiply, multiply_part};
+use super::pool::Pool;
+use super::shares::{Boxes, Each};
 use super::simd::wide;
 
 /// The product that a call computes, for each of its leading indices.
@@ -33,7 +34,7 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (e, y, scratch) = (extent(args.call), args.write(0)?, args.scratch());
     let bias = bias.map_or(Bias::None, Bias::Columns);
     let (a, b) = (Matrix::by_line(x, e.depth), Matrix::by_line(w, e.depth));
-    multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, bias), scratch);
+    multiply(args.pool, e, &a, &b, (matrix(y, e), &Put::new(bias)), scratch);
     Ok(())
 }
 
@@ -41,7 +42,7 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (w, dy) = (args.read(0)?, args.read(1)?);
     let (e, dx, scratch) = (extent(args.call), args.write(0)?, args.scratch());
     let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
-    multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
+    multiply(args.pool, e, &a, &b, (matrix(dx, e), &Put::new(Bias::None)), scratch);
     Ok(())
 }
 
@@ -57,7 +58,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         });
     } else {
         let (a, b) = (Matrix::by_depth(dy, e.rows), Matrix::by_depth(x, e.columns));
-        multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
+        multiply(args.pool, e, &a, &b, (matrix(dw, e), &Put::new(Bias::None)), scratch);
     }
     if let Some(db) = db {
         column_sums(args.pool, dy, db);
@@ -93,19 +94,16 @@ pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {
     let (batch, each) = (y.len() / size, e.scratch());
     if batch == 1 {
         let (a, b) = matrices(a, b);
-        multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, Bias::None), scratch);
+        multiply(args.pool, e, &a, &b, (matrix(y, e), &Put::new(Bias::None)), scratch);
         return Ok(());
     }
-    let (threads, scratch, y) = (args.pool.threads(), Disjoint::new(scratch), Disjoint::new(y));
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and products of its own.
-        let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
-        for i in super::pool::part(batch, threads, index) {
+    let shares =
+        (Each::new(scratch, each), Boxes::new(y, [batch, e.rows, 1, e.columns], [1, e.rows, 1, e.columns]));
+    args.pool.each(shares, |_, (scratch, mut products)| {
+        for i in products.units() {
             let (a, b) = matrices(&a[i * size_a..][..size_a], &b[i * size_b..][..size_b]);
-            // SAFETY: as above.
-            let y = unsafe { y.range(i * size..(i + 1) * size) };
-            let rows = Rows::new(y, e.columns, Bias::None);
-            multiply_part(e, 0..e.rows, 0..e.columns, &a, &b, &rows, scratch);
+            let mut one = products.get(i);
+            multiply_part(e, &a, &b, (&mut one.matrix(), &Put::new(Bias::None)), scratch);
         }
     });
     Ok(())

@@ -5,7 +5,7 @@
 //! costs no digits and the data is read once.
 
 use super::args::{Args, Call};
-use super::pool::Disjoint;
+use super::shares::{Boxes, Rows};
 use super::simd::wide;
 
 /// Numbers that are read twice in a row: they fit the first-level cache.
@@ -135,34 +135,28 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
     let (batch, channels, plane) = image(args.call);
     let (y, means, deviations) = (args.write(0)?, args.write(1)?, args.write(2)?);
     let (running_mean, running_variance) = (args.write(3)?, args.write(4)?);
-    let y = Disjoint::new(y);
-    let running = (Disjoint::new(running_mean), Disjoint::new(running_variance));
-    args.pool.rows3(
-        batch * plane,
-        (means, 1),
-        (deviations, 1),
-        (&mut [0u8; 0], 0),
-        |start, means, deviations, _| {
-            for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-                let c = start + i;
-                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-                let mut moments = Moments::default();
-                moments.add_planes((0..batch).map(|n| &x[at(n)]));
-                (*mean, *deviation) = (moments.mean as f32, moments.deviation(epsilon));
-                let scale = gamma[c] * *deviation;
-                let shift = beta[c] - *mean * scale;
-                for n in 0..batch {
-                    // SAFETY: every thread has channels of its own.
-                    affine(unsafe { y.range(at(n)) }, &x[at(n)], scale, shift);
-                }
-                let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
-                // SAFETY: as above.
-                let (mean, variance) = unsafe { (running.0.range(c..c + 1), running.1.range(c..c + 1)) };
-                mean[0] += momentum * (moments.mean as f32 - mean[0]);
-                variance[0] += momentum * (unbiased as f32 - variance[0]);
-            }
-        },
+    let one = |numbers| Rows::new(numbers, 1, channels);
+    let shares = (
+        Boxes::new(y, [batch, channels, 1, plane], [batch, 1, 1, plane]),
+        [means, deviations, running_mean, running_variance].map(one),
     );
+    args.pool.each_of(x.len(), shares, |_, (mut y, [means, deviations, running_mean, running_variance])| {
+        for (i, c) in y.units().enumerate() {
+            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+            let mut moments = Moments::default();
+            moments.add_planes((0..batch).map(|n| &x[at(n)]));
+            let (mean, deviation) = (moments.mean as f32, moments.deviation(epsilon));
+            (means.1[i], deviations.1[i]) = (mean, deviation);
+            let scale = gamma[c] * deviation;
+            let shift = beta[c] - mean * scale;
+            let mut y = y.get(c);
+            (0..batch).for_each(|n| affine(y.run([n, c, 0]), &x[at(n)], scale, shift));
+            let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
+            let (mean, variance) = (&mut running_mean.1[i], &mut running_variance.1[i]);
+            *mean += momentum * (moments.mean as f32 - *mean);
+            *variance += momentum * (unbiased as f32 - *variance);
+        }
+    });
     Ok(())
 }
 
@@ -170,41 +164,33 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, gamma, means, deviations) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
     let (batch, channels, plane) = image(args.call);
     let (dy, dx, dgamma, dbeta) = (args.maybe(4)?, args.write(0)?, args.write(1)?, args.write(2)?);
-    let dx = Disjoint::new(dx);
-    args.pool.rows3(
-        2 * batch * plane,
-        (dgamma, 1),
-        (dbeta, 1),
-        (&mut [0u8; 0], 0),
-        |start, dgamma, dbeta, _| {
-            for (i, (dgamma, dbeta)) in dgamma.iter_mut().zip(dbeta).enumerate() {
-                let c = start + i;
-                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-                let (mean, deviation) = (means[c], deviations[c]);
-                let (mut plain, mut weighed) = (0f64, 0f64);
-                for n in 0..batch {
-                    // SAFETY: every thread has channels of its own.
-                    let dy = dy.map_or_else(|| &*unsafe { dx.range(at(n)) }, |dy| &dy[at(n)]);
-                    for (x, dy) in x[at(n)].chunks(PIECE).zip(dy.chunks(PIECE)) {
-                        let [a, b] = slopes(x, dy, mean);
-                        plain += f64::from(a);
-                        weighed += f64::from(b);
-                    }
-                }
-                *dbeta = plain as f32;
-                *dgamma = (weighed * f64::from(deviation)) as f32;
-                let count = (batch * plane) as f32;
-                // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
-                let a = gamma[c] * deviation;
-                let b = -a * deviation * *dgamma / count;
-                let shift = -a * *dbeta / count - b * mean;
-                for n in 0..batch {
-                    // SAFETY: as above; the slice of the first pass is gone.
-                    affine_slope(unsafe { dx.range(at(n)) }, dy.map(|dy| &dy[at(n)]), &x[at(n)], a, b, shift);
+    let one = |numbers| Rows::new(numbers, 1, channels);
+    let dx = Boxes::new(dx, [batch, channels, 1, plane], [batch, 1, 1, plane]);
+    args.pool.each_of(2 * x.len(), (dx, one(dgamma), one(dbeta)), |_, (mut dx, (_, dgamma), (_, dbeta))| {
+        for (i, c) in dx.units().enumerate() {
+            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+            let (mean, deviation) = (means[c], deviations[c]);
+            let (mut plain, mut weighed) = (0f64, 0f64);
+            let mut dx = dx.get(c);
+            for n in 0..batch {
+                let dy = dy.map_or_else(|| &*dx.run([n, c, 0]), |dy| &dy[at(n)]);
+                for (x, dy) in x[at(n)].chunks(PIECE).zip(dy.chunks(PIECE)) {
+                    let [a, b] = slopes(x, dy, mean);
+                    plain += f64::from(a);
+                    weighed += f64::from(b);
                 }
             }
-        },
-    );
+            (dbeta[i], dgamma[i]) = (plain as f32, (weighed * f64::from(deviation)) as f32);
+            let count = (batch * plane) as f32;
+            // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
+            let a = gamma[c] * deviation;
+            let b = -a * deviation * dgamma[i] / count;
+            let shift = -a * dbeta[i] / count - b * mean;
+            for n in 0..batch {
+                affine_slope(dx.run([n, c, 0]), dy.map(|dy| &dy[at(n)]), &x[at(n)], a, b, shift);
+            }
+        }
+    });
     Ok(())
 }
 
