@@ -3,13 +3,14 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
-use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::summary::{PHASES, ROLES};
-use tiercel_workload::{Lifetimes, Summary, Workload, nets, open, text};
+use tiercel_workload::{Lifetimes, Summary, Workload, text};
 
 use crate::figures::{grouped, scaled, sparkline};
+use crate::files;
+use crate::sizes::Sizes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,27 +27,8 @@ pub struct Arguments {
     /// trace
     #[arg(value_name = "NET|FILE")]
     what: String,
-    /// Samples in a batch
-    #[arg(long, value_name = "N")]
-    batch: Option<u64>,
-    /// Height and width of an image
-    #[arg(long, value_name = "N")]
-    image: Option<u64>,
-    /// Positions or time steps of a sequence
-    #[arg(long, value_name = "N")]
-    sequence: Option<u64>,
-    /// Layers or blocks, for networks that have the choice
-    #[arg(long, value_name = "N")]
-    depth: Option<u64>,
-    /// Features of a layer, for networks that have the choice
-    #[arg(long, value_name = "N")]
-    width: Option<u64>,
-    /// Number format of weights and activations
-    #[arg(long, value_enum, default_value_t = Format::F32)]
-    dtype: Format,
-    /// How weights change; each network has its own default
-    #[arg(long, value_enum)]
-    optimizer: Option<Rule>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Write the trace to this file, in the text form
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -58,48 +40,15 @@ pub struct Arguments {
     seed: u64,
 }
 
-/// The number formats on the command line.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    F32,
-    Bf16,
-}
-
-/// The optimizers on the command line.
-#[derive(Clone, Copy, ValueEnum)]
-enum Rule {
-    Sgd,
-    Momentum,
-    Adamw,
-}
-
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
-    let options = nets::Options {
-        batch: arguments.batch,
-        image: arguments.image,
-        sequence: arguments.sequence,
-        depth: arguments.depth,
-        width: arguments.width,
-        dtype: match arguments.dtype {
-            Format::F32 => DType::F32,
-            Format::Bf16 => DType::Bf16,
-        },
-        optimizer: arguments.optimizer.map(|rule| match rule {
-            Rule::Sgd => Optimizer::SGD,
-            Rule::Momentum => Optimizer::MOMENTUM,
-            Rule::Adamw => Optimizer::ADAMW,
-        }),
-        ..nets::Options::default()
-    };
-    let workload = open(&arguments.what, &options).map_err(|error| error.to_string())?;
+    let workload = arguments.sizes.open(&arguments.what)?;
     if let Some(path) = &arguments.out {
-        std::fs::write(path, text::write(workload.trace()))
-            .map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+        files::replace(path, text::write(workload.trace()))?;
     }
     let lifetimes = Lifetimes::new(workload.trace());
     let summary = Summary::new(&workload, &lifetimes, 10);
-    let dtype = workload.program().map(|_| options.dtype.name());
+    let dtype = workload.program().map(|_| arguments.sizes.dtype());
     if arguments.json {
         Ok(format!("{:#}\n", document(&workload, &summary, &lifetimes, dtype)))
     } else {

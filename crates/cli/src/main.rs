@@ -1,17 +1,35 @@
 //! The command line of Tiercel: one file a verb, and nothing but presentation in them.
 //!
 //! Exit status: 0 for success, 1 for a request that cannot be met (no such network, a bad file), 2 for a command line
-//! that cannot be read. Results go to standard output, everything else to standard error.
+//! that cannot be read (and a bad file, for `layout`, whose 1 says that nothing fits). Results go to standard output,
+//! everything else to standard error.
 
+mod amounts;
+mod compare;
+mod completions;
 mod describe;
 mod figures;
+mod files;
+mod layout;
+mod list;
+mod machine;
 mod outcome;
+mod plan;
+mod probe;
+mod progress;
+mod report;
+mod reproduce;
+mod run;
+mod scene;
+mod sizes;
+mod staged;
 mod train;
+mod trial;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Run programs that want a lot of fast memory on a little of it.
 #[derive(Parser)]
@@ -23,22 +41,65 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
+    List(list::Arguments),
+    Probe(probe::Arguments),
     Describe(describe::Arguments),
+    Layout(layout::Arguments),
+    Plan(plan::Arguments),
+    Run(run::Arguments),
+    Compare(compare::Arguments),
+    Reproduce(reproduce::Arguments),
+    Report(report::Arguments),
     Train(Box<train::Arguments>),
+    Completions(completions::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
-        Verb::Describe(arguments) => describe::run(&arguments),
-        Verb::Train(arguments) => train::run(&arguments),
-    };
-    match result.and_then(|text| show(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            let _ = writeln!(io::stderr(), "tiercel: {message}");
-            ExitCode::FAILURE
+        Verb::List(arguments) => list::run(&arguments).map_err(Failure::from),
+        Verb::Probe(arguments) => probe::run(&arguments).map_err(Failure::from),
+        Verb::Describe(arguments) => describe::run(&arguments).map_err(Failure::from),
+        Verb::Plan(arguments) => plan::run(&arguments).map_err(Failure::from),
+        Verb::Run(arguments) => run::run(&arguments).map_err(Failure::from),
+        Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),
+        Verb::Reproduce(arguments) => reproduce::run(&arguments).map_err(Failure::from),
+        Verb::Train(arguments) => train::run(&arguments).map_err(Failure::from),
+        Verb::Layout(arguments) => layout::run(&arguments),
+        Verb::Completions(arguments) => {
+            completions::run(&arguments, Arguments::command()).map_err(Failure::from)
         }
+        Verb::Report(arguments) => report::run(&arguments).map_err(Failure::from),
+    };
+    match result.and_then(|text| show(&text).map_err(Failure::from)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let shown = failure.out.map_or(Ok(()), |text| show(&text));
+            let _ = writeln!(io::stderr(), "tiercel: {}", failure.message);
+            shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(failure.status))
+        }
+    }
+}
+
+/// Why a verb did not do what was asked.
+struct Failure {
+    message: String,
+    /// The exit status.
+    status: u8,
+    /// What there is to say on standard output all the same.
+    out: Option<String>,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure { message, status: 1, out: None }
+    }
+}
+
+impl Failure {
+    /// The command line or a file that it names cannot be used.
+    fn usage(message: String) -> Failure {
+        Failure { message, status: 2, out: None }
     }
 }
 

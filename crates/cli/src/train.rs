@@ -16,14 +16,16 @@ use tiercel_run::train::{
 };
 use tiercel_run::train::{Lesson, with_rate};
 use tiercel_workload::graph::{DType, Optimizer};
-use tiercel_workload::{Lifetimes, Workload, nets, open, spelling};
+use tiercel_workload::{Lifetimes, Program, Workload, nets, open, spelling};
 
 use crate::outcome::Outcome;
+use crate::trial::Trial;
 
 const EXAMPLES: &str = "\
 Examples:
   tiercel train
-      a small network on the digits that come with Tiercel, on a fifth of the fast memory that it wants
+      a small network on the digits that come with Tiercel, on a fifth of the fast memory that it wants: under Tiercel and
+      beside other systems, with a page that shows what happened
   tiercel train resnet50 --batch 8 --image 64 --iterations 5 --slow file:/tmp --system cachedarrays-lmp --lookahead 4
       ResNet-50 on random images, with the disk as the slow memory";
 
@@ -32,8 +34,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// A network (such as cnn, mlp, vgg16, resnet50, gpt2)
-    #[arg(value_name = "NET", default_value = "cnn")]
-    net: String,
+    #[arg(value_name = "NET")]
+    net: Option<String>,
     /// What to learn from: `digits` (comes with Tiercel), `synthetic`, a folder of IDX files as MNIST has them, or a file of text
     #[arg(long, value_name = "DATA")]
     data: Option<String>,
@@ -68,8 +70,11 @@ pub struct Arguments {
     #[arg(long, value_name = "BACKING", default_value = "throttled")]
     slow: String,
     /// Who decides where tensors live
-    #[arg(long, value_name = "POLICY", default_value = "cachedarrays-lm")]
-    system: String,
+    #[arg(long, value_name = "POLICY")]
+    system: Option<String>,
+    /// Where the page goes that compares the systems, when all are compared
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    html: PathBuf,
     /// How many kernels ahead the policy hears what comes
     #[arg(long, value_name = "N", default_value_t = 0)]
     lookahead: usize,
@@ -117,15 +122,58 @@ enum Rule {
     Adamw,
 }
 
+impl Arguments {
+    fn net(&self) -> &str {
+        self.net.as_deref().unwrap_or("cnn")
+    }
+
+    fn system(&self) -> &str {
+        self.system.as_deref().unwrap_or("cachedarrays-lm")
+    }
+
+    /// Whether nothing was chosen that makes it another job than the main one.
+    fn is_trial(&self) -> bool {
+        self.net.is_none() && self.system.is_none() && self.checkpoint.is_none() && self.epochs.is_none()
+    }
+}
+
+/// The main job: all systems side by side.
+fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
+    let source = Source::open(arguments)?;
+    let sizes = (arguments.batch.or(Some(TRIAL_BATCH)), arguments.image.or(Some(TRIAL_IMAGE)));
+    let (program, batch) = program(arguments, sizes, &source)?;
+    Trial {
+        net: arguments.net(),
+        program,
+        batch,
+        machine: &|task| machine(arguments, task, Lifetimes::new(&task.training.trace).peak().1),
+        data: &|| Source::open(arguments)?.data(),
+        iterations: arguments.iterations.unwrap_or(TRIAL_ITERATIONS).min(1_000_000) as u32,
+        threads,
+        seed: arguments.seed,
+        html: &arguments.html,
+        json: arguments.json,
+    }
+    .run()
+}
+
+/// Large enough that memory, and not the cache, is what it works on.
+const TRIAL_BATCH: u64 = 256;
+const TRIAL_IMAGE: u64 = 32;
+const TRIAL_ITERATIONS: u64 = 12;
+
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     let threads =
         arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    if arguments.is_trial() {
+        return trial(arguments, threads);
+    }
     let source = Source::open(arguments)?;
     let task = task(arguments, &source, threads)?;
     let peak = Lifetimes::new(&task.training.trace).peak().1;
     let machine = machine(arguments, &task, peak)?;
-    let policy = by_name(&arguments.system).ok_or_else(|| unknown_system(&arguments.system))?;
+    let policy = by_name(arguments.system()).ok_or_else(|| unknown_system(arguments.system()))?;
     let batch = task.batch.max(1);
     let data = source.data()?;
     task.check(data.as_ref())?;
@@ -151,14 +199,14 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let saved = saved.map_err(|error| error.to_string())?;
     let score = if interrupted { Ok(None) } else { trainer.evaluate() };
     let outcome = Outcome {
-        net: arguments.net.clone(),
+        net: arguments.net().to_string(),
         batch,
         dtype: match arguments.dtype {
             Format::F32 => "f32",
             Format::Bf16 => "bf16",
         },
         data: trainer.about_data(),
-        system: arguments.system.clone(),
+        system: arguments.system().to_string(),
         threads,
         seed: trainer.seed(),
         peak,
@@ -189,7 +237,7 @@ enum Source {
 
 impl Source {
     fn open(arguments: &Arguments) -> Result<Source, String> {
-        let own = if matches!(arguments.net.as_str(), "cnn" | "mlp") { "digits" } else { "synthetic" };
+        let own = if matches!(arguments.net(), "cnn" | "mlp") { "digits" } else { "synthetic" };
         match arguments.data.as_deref().unwrap_or(own) {
             "synthetic" => Ok(Source::Synthetic),
             "digits" => Ok(Source::Images(Box::new(digits()?))),
@@ -231,19 +279,29 @@ fn digits() -> Result<Images, String> {
     Images::new("digits", train, test)
 }
 
-/// The network with everything that was chosen, in sizes that fit the data.
+/// The network with everything that was chosen, ready for the kernels.
 fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, String> {
+    let (program, batch) = program(arguments, (arguments.batch, arguments.image), source)?;
+    Ok(Task::new(program, batch, |program| prepare(program, threads)))
+}
+
+/// The network with everything that was chosen, in sizes that fit the data, and its batch.
+fn program(
+    arguments: &Arguments,
+    (batch, side): (Option<u64>, Option<u64>),
+    source: &Source,
+) -> Result<(Program, u64), String> {
     let image = match source {
         // Networks for photographs halve an image five times.
-        Source::Images(images) => match arguments.net.as_str() {
+        Source::Images(images) => match arguments.net() {
             "cnn" | "mlp" => Some(images.side()),
             _ => Some(images.side().next_multiple_of(32)),
         },
         _ => None,
     };
     let options = nets::Options {
-        batch: arguments.batch,
-        image: arguments.image.or(image),
+        batch,
+        image: side.or(image),
         sequence: arguments.sequence,
         depth: arguments.depth,
         width: arguments.width,
@@ -259,9 +317,12 @@ fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, 
         }),
         ..nets::Options::default()
     };
-    let workload = open(&arguments.net, &options).map_err(|error| error.to_string())?;
+    let workload = open(arguments.net(), &options).map_err(|error| error.to_string())?;
     let Workload::Program { mut program, batch } = workload else {
-        return Err(format!("{}: a trace says what is computed on, not how; give a network", arguments.net));
+        return Err(format!(
+            "{}: a trace says what is computed on, not how; give a network",
+            arguments.net()
+        ));
     };
     if let Some(rate) = arguments.lr {
         if !(rate.is_finite() && rate >= 0.0) {
@@ -269,7 +330,7 @@ fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, 
         }
         program = with_rate(program, rate);
     }
-    Ok(Task::new(program, batch, |program| prepare(program, threads)))
+    Ok((program, batch))
 }
 
 /// A fast tier of the size that was asked for, and a slow one that holds everything.
@@ -278,7 +339,9 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
     let trace = &task.training.trace;
     let asked = arguments.fast.as_deref().unwrap_or("20%");
     let fast = match asked.trim().strip_suffix('%').map(|share| share.trim().parse::<f64>()) {
-        _ if arguments.fast.is_none() && arguments.system == "fast-only" => room::ample(trace, Bytes::kib(4)),
+        _ if arguments.fast.is_none() && arguments.system() == "fast-only" => {
+            room::ample(trace, Bytes::kib(4))
+        }
         Some(Ok(share)) if share > 0.0 && share <= 1000.0 => {
             Bytes((peak.0 as f64 * share / 100.0).ceil() as u64)
         }

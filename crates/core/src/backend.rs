@@ -7,16 +7,25 @@
 use crate::units::{Bytes, Nanos, TierId};
 
 /// A copy that has been started; later copies have larger numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Ticket(pub u64);
 
 /// A stretch of one tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// The tier.
     pub tier: TierId,
     /// Where in the tier it starts.
     pub offset: Bytes,
+}
+
+/// When the bytes of a copy moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Span {
+    /// When its link took it up.
+    pub began: Nanos,
+    /// When the last byte had arrived, or the copy was given up.
+    pub ended: Nanos,
 }
 
 /// Bytes to move, and what must have happened before the first of them moves.
@@ -44,6 +53,13 @@ pub trait Backend {
     /// The source stays unchanged and the destination unread until the copy has ended; the manager sees to it.
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket;
 
+    /// Starts a copy that is asked for page by page, as by page faults: each of its `pages` takes the link's latency.
+    /// A world that moves real bytes has no faults to wait for and copies as ever.
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
+        let _ = pages;
+        self.copy(order)
+    }
+
     /// Whether a copy has ended, well or not. A failed copy tells why, each time it is asked, until it is
     /// forgotten.
     fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError>;
@@ -54,6 +70,12 @@ pub trait Backend {
     /// Says that nobody needs the bytes of this copy any more: what has not moved yet need not. The copy still
     /// ends, and counts as done well.
     fn cancel(&mut self, ticket: Ticket);
+
+    /// When the bytes of a copy that has ended moved, for whoever records it; `None` where none moved or nobody knows.
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        let _ = ticket;
+        None
+    }
 
     /// Says that nobody will ask about this copy again; it has ended.
     fn forget(&mut self, ticket: Ticket);

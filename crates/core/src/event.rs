@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::backend::{Place, Ticket};
+use crate::backend::{Place, Span, Ticket};
 use crate::hint::Hint;
 use crate::object::ObjectId;
 use crate::region::RegionId;
 use crate::units::{Bytes, Nanos, Step, TierId};
+use crate::zone::ZoneId;
 
 /// How a copy ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Every byte arrived.
@@ -26,7 +27,7 @@ pub enum Outcome {
 }
 
 /// What a kernel waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The object's bytes were still on their way.
@@ -60,14 +61,20 @@ pub enum Event {
     Primary { object: ObjectId, region: RegionId, tier: TierId },
     /// A copy was handed to the backend.
     CopyStarted { ticket: Ticket, object: ObjectId, from: Place, to: Place, bytes: Bytes },
-    /// A copy was seen to have ended.
-    CopyEnded { ticket: Ticket, object: ObjectId, outcome: Outcome },
+    /// A copy was seen to have ended; `span` is when its bytes moved, where the backend knows.
+    CopyEnded { ticket: Ticket, object: ObjectId, outcome: Outcome, span: Option<Span> },
+    /// A cache below the level of objects moved bytes for the kernel that runs.
+    Cached { fetched: Bytes, evicted: Bytes },
+    /// A zone is this stretch of memory from now on; none at all once it is dissolved.
+    Zoned { zone: ZoneId, name: Arc<str>, place: Place, bytes: Bytes },
     /// A kernel has all it needs and runs.
     KernelBegan { step: Step },
     /// A kernel has ended.
     KernelEnded { step: Step },
     /// A kernel waited.
     Stalled { step: Step, object: ObjectId, ticket: Ticket, cause: Cause, time: Nanos },
+    /// One pass over the trace begins.
+    IterationBegan { iteration: u32 },
     /// One pass over the trace has ended.
     IterationEnded { iteration: u32 },
 }

@@ -15,6 +15,15 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId(u32);
 
+/// Which part of the free memory to take a piece from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Wherever it fits closely, in constant time.
+    Near,
+    /// As far back as it fits, so that what is in front stays free; takes time in proportion to the pieces behind.
+    Far,
+}
+
 /// A stretch of the heap to vacate, and what that costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -123,16 +132,37 @@ impl Heap {
         }
         let holds = |block: &Block| block.offset <= start && end <= block.offset + block.size;
         let found = self.free_from(size).find(|block| holds(&self.blocks[*block as usize]));
-        let mut block = found?;
-        self.remove(block);
-        let lead = start - self.blocks[block as usize].offset;
-        if lead > 0 {
-            let rest = self.split(block, lead);
-            self.insert(block);
-            block = rest;
-        }
-        self.cut_tail(block, size);
-        Some(self.hand_out(block, tag))
+        found.map(|block| self.take(block, start, size, tag))
+    }
+
+    /// Takes whole units (pages, say): a piece that starts at a multiple of `unit`, a power of two, and fills
+    /// multiples of it, so that it shares no unit with any other piece.
+    pub fn allocate_whole(&mut self, size: Bytes, unit: Bytes, end: End, tag: u32) -> Option<BlockId> {
+        let unit = unit.0.max(self.grain);
+        let size = self.rounded(Bytes(size.0.max(1)).round_up(Bytes(unit))?)?;
+        let start = |block: u32| {
+            let Block { offset, size: length, .. } = self.blocks[block as usize];
+            let least = offset.next_multiple_of(unit);
+            let most = (offset + length).checked_sub(size)? / unit * unit;
+            (least <= most).then_some(if end == End::Near { least } else { most })
+        };
+        let (block, start) = match end {
+            // A piece that is longer by all that alignment can cost fits wherever it starts.
+            End::Near => {
+                let ample = size.checked_add(unit - self.grain).and_then(|ample| self.find(ample));
+                let close = || self.free_from(size).find_map(|block| Some((block, start(block)?)));
+                ample.and_then(|block| Some((block, start(block)?))).or_else(close)?
+            }
+            End::Far => {
+                self.find(size)?;
+                let last = Some(self.last).filter(|last| *last != NONE);
+                let before = |b: &u32| Some(self.blocks[*b as usize].before).filter(|n| *n != NONE);
+                let free = |b: &u32| self.blocks[*b as usize].state == State::Free;
+                let pieces = std::iter::successors(last, before).filter(free);
+                pieces.filter_map(|block| Some((block, start(block)?))).next()?
+            }
+        };
+        Some(self.take(block, start, size, tag))
     }
 
     /// Gives a piece back and joins it with its free neighbours.
@@ -427,6 +457,19 @@ impl Heap {
             return Some(self.heads[coarse * FINE_CLASSES + self.fine[coarse].trailing_zeros() as usize]);
         }
         self.list(own).skip(PROBES).find(fits)
+    }
+
+    /// Hands `size` bytes from `start` on out of a free piece that holds them.
+    fn take(&mut self, mut block: u32, start: u64, size: u64, tag: u32) -> BlockId {
+        self.remove(block);
+        let lead = start - self.blocks[block as usize].offset;
+        if lead > 0 {
+            let rest = self.split(block, lead);
+            self.insert(block);
+            block = rest;
+        }
+        self.cut_tail(block, size);
+        self.hand_out(block, tag)
     }
 
     fn insert(&mut self, block: u32) {

@@ -3,7 +3,7 @@
 //! A wrong hint costs time, never correctness. Only `Retire` gives data up.
 
 /// What the application says it will do with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hint {
     /// It will read or write it soon.

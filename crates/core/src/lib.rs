@@ -19,9 +19,10 @@ mod slab;
 pub mod units;
 pub mod zone;
 
-pub use backend::{Backend, CopyError, CopyOrder, Place, Ticket};
+pub use backend::{Backend, CopyError, CopyOrder, Place, Span, Ticket};
 pub use error::{Error, Full};
 pub use event::{Cause, Event, Outcome, Stamped, Totals};
+pub use heap::End;
 pub use hint::{Access, Hint};
 pub use kernels::{KernelTier, Kernels, Kind};
 pub use machine::{Backing, Compute, Link, Machine, MachineError, Tier};

@@ -40,6 +40,12 @@ pub trait Policy {
     /// What the policy is called on the command line.
     fn name(&self) -> &str;
 
+    /// A kernel of this type (such as `conv` or `batch-norm.backward`) comes next; nothing has been made for it yet.
+    fn coming(&mut self, manager: &mut Manager, step: Step, op: &str) -> Result<(), Error> {
+        let _ = (manager, step, op);
+        Ok(())
+    }
+
     /// Gives a new object its first region.
     fn place(&mut self, manager: &mut Manager, object: ObjectId) -> Result<(), Error>;
 
@@ -55,6 +61,13 @@ pub trait Policy {
         Ok(())
     }
 
+    /// A layer of the program has ended, and all that the program had to say of its objects is said (the mark that
+    /// Sentinel, section VI, asks programs for).
+    fn layer_ended(&mut self, manager: &mut Manager) -> Result<(), Error> {
+        let _ = manager;
+        Ok(())
+    }
+
     /// One pass over the trace has ended.
     fn iteration_ended(&mut self, manager: &mut Manager) -> Result<(), Error> {
         let _ = manager;
@@ -66,5 +79,11 @@ pub trait Policy {
     fn traffic(&mut self, manager: &mut Manager, operands: &[Operand]) -> Option<Vec<Traffic>> {
         let _ = (manager, operands);
         None
+    }
+
+    /// Whether the policy has learned what it wants to know of the program. Comparisons leave out the iterations
+    /// before.
+    fn settled(&self) -> bool {
+        true
     }
 }

@@ -4,7 +4,7 @@
 //! that Sentinel sets aside for short-lived objects (section IV-C), and every other piece of fast memory that a
 //! system reserves.
 
-use crate::heap::{BlockId, Heap, Window};
+use crate::heap::{BlockId, End, Heap, Window};
 use crate::units::Bytes;
 
 /// Names a zone of one tier; [`ZoneId::MAIN`] is the tier's memory outside all zones.
@@ -14,6 +14,11 @@ pub struct ZoneId(u8);
 impl ZoneId {
     /// The tier's memory outside all zones.
     pub const MAIN: ZoneId = ZoneId(0);
+
+    /// A small number that no other zone of the same tier has.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
 }
 
 /// Marks pieces of the main heap that belong to zones; no region has such a number.
@@ -42,9 +47,30 @@ impl Space {
 
     /// Sets `size` bytes aside under a name; `None` where no free piece of the main heap is large enough.
     pub fn carve(&mut self, name: &str, size: Bytes) -> Option<ZoneId> {
-        let vacant = self.zones.iter().position(Option::is_none).unwrap_or(self.zones.len());
-        let id = ZoneId(u8::try_from(vacant + 1).ok()?);
+        if self.is_cut_up() {
+            return None;
+        }
         let block = self.main.allocate(size, CARVED)?;
+        Some(self.set_aside(name, block))
+    }
+
+    /// Sets `size` bytes at a given offset aside under a name; `None` where they are not free.
+    pub fn carve_at(&mut self, name: &str, offset: Bytes, size: Bytes) -> Option<ZoneId> {
+        if self.is_cut_up() {
+            return None;
+        }
+        let block = self.main.allocate_at(offset, size, CARVED)?;
+        Some(self.set_aside(name, block))
+    }
+
+    /// Whether there are as many zones as there can be.
+    fn is_cut_up(&self) -> bool {
+        self.zones.iter().flatten().count() >= usize::from(u8::MAX)
+    }
+
+    fn set_aside(&mut self, name: &str, block: BlockId) -> ZoneId {
+        let vacant = self.zones.iter().position(Option::is_none).unwrap_or(self.zones.len());
+        let id = ZoneId(vacant as u8 + 1);
         self.main.pin(block);
         let (base, size) = (self.main.offset(block), self.main.size(block));
         let heap = Heap::new(size, self.main.grain());
@@ -53,7 +79,7 @@ impl Space {
             Some(slot) => *slot = zone,
             None => self.zones.push(zone),
         }
-        Some(id)
+        id
     }
 
     /// Gives a zone another limit; `false`, and nothing changes, where what is in it, or behind it, is in the way.
@@ -88,6 +114,11 @@ impl Space {
         }
     }
 
+    /// The name of a zone; the memory outside all zones has none.
+    pub fn name(&self, id: ZoneId) -> &str {
+        if id == ZoneId::MAIN { "" } else { &self.zone(id).name }
+    }
+
     /// Where a zone starts in its tier.
     pub fn base(&self, id: ZoneId) -> Bytes {
         if id == ZoneId::MAIN { Bytes::ZERO } else { self.zone(id).base }
@@ -96,6 +127,18 @@ impl Space {
     /// Takes memory from a zone.
     pub fn allocate(&mut self, id: ZoneId, size: Bytes, tag: u32) -> Option<BlockId> {
         self.heap_mut(id).allocate(size, tag)
+    }
+
+    /// Takes whole units (pages, say) from a zone, as many as hold `size` bytes.
+    pub fn allocate_whole(
+        &mut self,
+        id: ZoneId,
+        size: Bytes,
+        unit: Bytes,
+        end: End,
+        tag: u32,
+    ) -> Option<BlockId> {
+        self.heap_mut(id).allocate_whole(size, unit, end, tag)
     }
 
     /// Takes memory at a given offset of the tier, in whichever zone that lies.

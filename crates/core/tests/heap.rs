@@ -1,6 +1,6 @@
 //! The heap against a naive model: a map of grains with the tag that holds each.
 
-use tiercel_core::{Bytes, heap::BlockId, heap::Heap};
+use tiercel_core::{Bytes, End, heap::BlockId, heap::Heap};
 
 const GRAIN: u64 = 64;
 
@@ -59,7 +59,8 @@ impl Fuzz {
         match self.random.u32(0..100) {
             0..40 => self.allocate(size),
             40..75 => self.free(),
-            75..83 => self.allocate_at(size),
+            75..80 => self.allocate_at(size),
+            80..83 => self.allocate_whole(size),
             83..91 => self.window(size),
             91..95 => self.toggle_pin(),
             95..98 => self.resize_block(size),
@@ -96,6 +97,25 @@ impl Fuzz {
         assert_eq!(block.is_some(), fits);
         if let Some(block) = block {
             assert_eq!(self.heap.offset(block), offset);
+            self.keep(block);
+        }
+    }
+
+    fn allocate_whole(&mut self, size: Bytes) {
+        let unit = 1 << self.random.usize(0..4);
+        let length = Self::grains(size.0).next_multiple_of(unit);
+        let free = |start: &usize| {
+            let stretch = self.model.grains.get(*start..start + length);
+            stretch.is_some_and(|grains| grains.iter().all(Option::is_none))
+        };
+        let starts: Vec<usize> = (0..self.model.grains.len()).step_by(unit).filter(free).collect();
+        let end = if self.random.bool() { End::Near } else { End::Far };
+        let block = self.heap.allocate_whole(size, Bytes(unit as u64 * GRAIN), end, self.tags);
+        assert_eq!(block.is_some(), !starts.is_empty());
+        if let Some(block) = block {
+            let start = (self.heap.offset(block).0 / GRAIN) as usize;
+            assert!(starts.contains(&start) && self.heap.size(block) == Bytes(length as u64 * GRAIN));
+            assert!(end == End::Near || Some(&start) == starts.last());
             self.keep(block);
         }
     }

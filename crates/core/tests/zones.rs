@@ -33,7 +33,13 @@ fn random_zones_keep_apart() {
         for tag in 0..300 {
             let size = Bytes(random.u64(1..20 * GRAIN));
             match random.u8(0..10) {
-                0 => zones.extend(space.carve(&format!("zone {tag}"), size)),
+                0 if random.bool() => zones.extend(space.carve(&format!("zone {tag}"), size)),
+                0 => {
+                    let offset = Bytes(random.u64(0..space.capacity().0 / GRAIN) * GRAIN);
+                    let zone = space.carve_at(&format!("zone {tag}"), offset, size);
+                    assert!(zone.is_none_or(|zone| space.base(zone) == offset));
+                    zones.extend(zone);
+                }
                 1 if zones.len() > 1 => {
                     let at = random.usize(1..zones.len());
                     let before = space.heap(zones[at]).capacity();

@@ -15,7 +15,7 @@ use crate::solve::{Effort, solve};
 use crate::verify::verify;
 
 /// A random time for every placement, the slower the more is slow, and not the sum of its parts.
-struct Tangled(u64);
+pub(crate) struct Tangled(pub(crate) u64);
 
 impl KernelTime for Tangled {
     fn time(&self, _: &Machine, kernel: &tiercel_workload::Kernel, tiers: &[TierId]) -> tiercel_core::Nanos {
@@ -30,7 +30,7 @@ impl KernelTime for Tangled {
 }
 
 /// The least cost of any plan, by following every joint state.
-fn brute_force(problem: &Problem) -> f64 {
+pub(crate) fn brute_force(problem: &Problem) -> f64 {
     let states = States::new(problem);
     let steps = problem.calls.len();
     let items = &problem.items;
@@ -144,7 +144,7 @@ fn change(
     }
 }
 
-fn tiny(seed: u64) -> (Trace, Machine, Formulation) {
+pub(crate) fn tiny(seed: u64) -> (Trace, Machine, Formulation) {
     let mut random = fastrand::Rng::with_seed(seed);
     let three = seed.is_multiple_of(10);
     let formulation = if seed % 4 < 2 { Formulation::Static } else { Formulation::Synchronous };
@@ -161,7 +161,7 @@ fn tiny(seed: u64) -> (Trace, Machine, Formulation) {
 
 #[test]
 fn bounds_hold_and_plans_are_as_good_as_they_say() {
-    let effort = Effort { gap: 0.0, time: Duration::from_millis(8), seed: 1 };
+    let effort = Effort { gap: 0.0, time: Duration::from_millis(8), seed: 1, ..Effort::default() };
     for_seeds(1000, |seed| {
         let (trace, machine, formulation) = tiny(seed);
         let times: Box<dyn KernelTime> =

@@ -23,12 +23,24 @@ pub(crate) struct States {
 }
 
 /// A way through the tiers: a state for every use, and for every rest between, before and after.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Path {
     pub(crate) uses: Vec<u8>,
     /// The rest before use `i` is `rests[i]`; the last one follows the last use. Rests of tensors that do not exist
     /// then are the state beside them.
     pub(crate) rests: Vec<u8>,
+    /// Where copies overlap kernels: the copy that ends at each use and the one that begins after it.
+    pub(crate) flights: Vec<[Flight; 2]>,
+}
+
+/// A copy while kernels run; nothing where the tensor does not move.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Flight {
+    /// The boundaries at which it starts and has ended.
+    pub(crate) start: u32,
+    pub(crate) done: u32,
+    /// The time that it takes of its lane beside each kernel.
+    pub(crate) beside: Vec<(u32, f64)>,
 }
 
 impl States {
@@ -61,6 +73,17 @@ impl States {
         States { all, moves }
     }
 
+    /// The copy that it takes to go from one state to another, as a pair of tiers; `None` where none is needed, and
+    /// an error where there is no way.
+    pub(crate) fn copying(&self, from: usize, to: usize) -> Result<Option<(u8, u8)>, ()> {
+        let (each, _) = self.moves[from][to];
+        match each {
+            0.0 => Ok(None),
+            each if each.is_finite() => Ok(Some((self.all[from].tier, self.all[to].tier))),
+            _ => Err(()),
+        }
+    }
+
     /// What it takes to bring `bytes` from one state to another.
     pub(crate) fn cost(&self, from: usize, to: usize, bytes: f64) -> f64 {
         let (each, once) = self.moves[from][to];
@@ -70,6 +93,12 @@ impl States {
     pub(crate) fn tier(&self, state: u8) -> usize {
         usize::from(self.all[usize::from(state)].tier)
     }
+
+    /// Whether a tensor in a state takes room on a tier: for itself, or for a copy.
+    pub(crate) fn holds(&self, state: u8, tier: usize) -> bool {
+        let state = self.all[usize::from(state)];
+        usize::from(state.tier) == tier || state.copy.map(usize::from) == Some(tier)
+    }
 }
 
 /// What places cost.
@@ -78,6 +107,10 @@ pub(crate) trait Prices {
     fn using(&self, visit: usize, tier: usize) -> f64;
     /// The cost of holding the tensor on a tier from one step up to another.
     fn holding(&self, tier: usize, from: usize, to: usize) -> f64;
+    /// Whether a state is open at a slot: the rest before use `i` is slot `2 i`, the use itself slot `2 i + 1`.
+    fn allows(&self, _slot: usize, _state: usize) -> bool {
+        true
+    }
 }
 
 /// The steps of the rest before use `i` of a tensor, or after the last use; empty where it does not exist then.
@@ -95,8 +128,10 @@ pub(crate) fn rest(item: &Item, i: usize, steps: usize) -> (usize, usize) {
 /// Tables that are filled anew for every tensor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    resting: Vec<f64>,
-    using: Vec<f64>,
+    tiers: Vec<f64>,
+    /// What each state costs at each rest, and at each use.
+    pub(crate) resting: Vec<f64>,
+    pub(crate) using: Vec<f64>,
     at_rest: Vec<f64>,
     at_use: Vec<f64>,
     from_use: Vec<u8>,
@@ -140,7 +175,7 @@ pub(crate) fn cheapest(
 
 impl Scratch {
     /// What every state costs at every rest and use: that does not depend on the way.
-    fn fill(&mut self, states: &States, item: &Item, steps: usize, prices: &impl Prices) {
+    pub(crate) fn fill(&mut self, states: &States, item: &Item, steps: usize, prices: &impl Prices) {
         let (count, visits) = (states.all.len(), item.visits.len());
         self.resting.clear();
         self.using.clear();
@@ -149,39 +184,34 @@ impl Scratch {
         };
         for i in 0..=visits {
             let stretch = rest(item, i, steps);
-            self.hold(states, |tier| held(tier, stretch));
+            self.price(states, |tier| held(tier, stretch));
+            for (s, state) in states.all.iter().enumerate() {
+                let copy = state.copy.map_or(0.0, |copy| self.tiers[usize::from(copy)]);
+                let cost = self.tiers[usize::from(state.tier)] + copy;
+                self.resting.push(if prices.allows(2 * i, s) { cost } else { f64::INFINITY });
+            }
         }
         for i in 0..visits {
             let step = item.visits[i].step as usize;
+            self.price(states, |tier| prices.using(i, usize::from(tier)) + held(tier, (step, step + 1)));
             for (s, state) in states.all.iter().enumerate() {
-                let cost = match state.copy {
-                    Some(_) if item.visits[i].writes => f64::INFINITY,
-                    Some(copy) => {
-                        let plain = self.using[i * count + usize::from(state.tier)];
-                        plain + held(copy, (step, step + 1))
-                    }
-                    None => prices.using(i, s) + held(state.tier, (step, step + 1)),
-                };
-                self.using.push(cost);
+                let stale = item.visits[i].writes && state.copy.is_some();
+                let copy = state.copy.map_or(0.0, |copy| held(copy, (step, step + 1)));
+                let cost = self.tiers[usize::from(state.tier)] + copy;
+                let open = !stale && prices.allows(2 * i + 1, s);
+                self.using.push(if open { cost } else { f64::INFINITY });
             }
         }
         self.from_use.resize((visits + 1) * count, 0);
         self.from_rest.resize(visits * count, 0);
     }
 
-    /// Adds a row of what each state costs to hold, asking for each tier once.
-    fn hold(&mut self, states: &States, held: impl Fn(u8) -> f64) {
-        let row = self.resting.len();
-        for state in &states.all {
-            let cost = match state.copy {
-                // States without a copy come first, in the order of their tiers.
-                Some(copy) => {
-                    self.resting[row + usize::from(state.tier)] + self.resting[row + usize::from(copy)]
-                }
-                None => held(state.tier),
-            };
-            self.resting.push(cost);
-        }
+    /// Asks for each tier once.
+    fn price(&mut self, states: &States, price: impl Fn(u8) -> f64) {
+        self.tiers.clear();
+        // States without a copy come first, in the order of their tiers.
+        let plain = states.all.iter().take_while(|state| state.copy.is_none());
+        self.tiers.extend(plain.map(|state| price(state.tier)));
     }
 
     /// The cheapest way to every state at every rest and use, from a given rest or, where that is free, from any.
@@ -240,13 +270,27 @@ impl Scratch {
 /// A tensor that exists but is never used rests in one place.
 fn idle(states: &States, item: &Item, steps: usize, prices: &impl Prices, path: &mut Path) -> f64 {
     let cost = |tier: u8| if item.persistent { prices.holding(usize::from(tier), 0, steps) } else { 0.0 };
-    let plain = states.all.iter().enumerate().filter(|(_, state)| state.copy.is_none());
+    let plain =
+        states.all.iter().enumerate().filter(|(s, state)| state.copy.is_none() && prices.allows(0, *s));
     let best = plain.map(|(s, state)| (cost(state.tier), s as u8)).min_by(|a, b| a.0.total_cmp(&b.0));
-    let (cost, state) = best.expect("there are states");
+    let Some((cost, state)) = best else { return f64::INFINITY };
     path.uses.clear();
     path.rests.clear();
     path.rests.push(state);
     cost
+}
+
+/// Takes detours out of a path: where one use follows the other at once there is no rest between them, so a state there
+/// that is not one of theirs serves nothing unless it makes the way cheaper.
+pub(crate) fn straighten(states: &States, item: &Item, path: &mut Path) {
+    let cost = |from: u8, to: u8| states.cost(usize::from(from), usize::from(to), item.bytes as f64);
+    for i in 1..path.uses.len() {
+        let (before, rest, after) = (path.uses[i - 1], path.rests[i], path.uses[i]);
+        let at_once = item.visits[i - 1].step + 1 == item.visits[i].step;
+        if at_once && cost(before, after) <= cost(before, rest) + cost(rest, after) {
+            path.rests[i] = before;
+        }
+    }
 }
 
 /// The moves of a path: what they cost.
@@ -293,4 +337,15 @@ pub(crate) fn stretches(
         hold(*state, (step, step + 1));
     }
     hold(path.rests[path.uses.len()], rest(item, path.uses.len(), steps));
+    // A copy in flight is on both tiers.
+    for (i, (state, [arrival, departure])) in path.uses.iter().zip(&path.flights).enumerate() {
+        if arrival.start < arrival.done {
+            each(states.tier(*state), arrival.start as usize, arrival.done as usize);
+        }
+        // It may have to wait for its link, but not elsewhere.
+        let used = item.visits[i].step as usize;
+        if used + 1 < departure.done as usize {
+            each(states.tier(*state), used + 1, departure.done as usize);
+        }
+    }
 }

@@ -2,13 +2,13 @@
 //! be done.
 //!
 //! A *boundary* is the moment before a kernel, by the kernel's step; the boundary after the last kernel has the number
-//! of kernels. A move that must be done at the boundary at which it may start is synchronous: the program waits.
+//! of kernels. In a synchronous plan every move must be done at the boundary at which it may start, and the program waits.
 
 use serde::{Deserialize, Serialize};
 use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_workload::Trace;
 
-use crate::paths::{State, States};
+use crate::paths::{Flight, State, States};
 use crate::problem::{Formulation, Item, Problem};
 use crate::solve::Solution;
 
@@ -22,11 +22,15 @@ pub struct Plan {
     pub machine: String,
     /// The fastest tier's capacity that it keeps to.
     pub fast_bytes: u64,
+    /// Whether kernels run while tensors move, and wait only for what they need; otherwise the program waits for a move
+    /// that must be done at the boundary at which it may start.
+    #[serde(default)]
+    pub asynchronous: bool,
     /// What one iteration should take.
     pub iteration_ns: f64,
     /// No plan of this kind takes less.
     pub bound_ns: f64,
-    /// The tier on which each tensor is born, for those that are not born on the fastest.
+    /// Where each tensor is born, for those that are not born just anywhere on the fastest tier.
     pub births: Vec<Birth>,
     /// The moves, in the order of the boundaries at which they may start.
     pub moves: Vec<Move>,
@@ -40,6 +44,9 @@ pub struct Birth {
     pub tensor: String,
     /// The tier's name.
     pub tier: String,
+    /// Where on the tier; anywhere unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 /// What happens to a tensor's bytes.
@@ -72,6 +79,9 @@ pub struct Move {
     pub from: String,
     /// The other tier.
     pub to: String,
+    /// Where on that tier; anywhere unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 impl Plan {
@@ -82,6 +92,7 @@ impl Plan {
             net: trace.name.clone(),
             machine: machine.name.clone(),
             fast_bytes: machine.tiers[0].capacity.0,
+            asynchronous: problem.lanes.is_some(),
             iteration_ns: solution.cost,
             bound_ns: solution.bound,
             births: Vec::new(),
@@ -97,27 +108,30 @@ impl Plan {
                 _ => state(path.rests[0]),
             };
             if first.tier > 0 {
-                plan.births.push(Birth { tensor: tensor.clone(), tier: name(first.tier) });
+                plan.births.push(Birth { tensor: tensor.clone(), tier: name(first.tier), offset: None });
             }
-            let mut at = |boundary: u32, from: State, to: State| {
+            let mut at = |boundary: u32, flight: Option<&Flight>, from: State, to: State| {
                 for (action, from, to) in actions(from, to) {
                     let (from, to) = (name(from), name(to));
                     let tensor = tensor.clone();
-                    plan.moves.push(Move { start: boundary, done: boundary, tensor, action, from, to });
+                    let copies = matches!(action, Action::Move | Action::Fetch);
+                    let (start, done) = match flight {
+                        Some(flight) if copies => (flight.start, flight.done),
+                        _ => (boundary, boundary),
+                    };
+                    plan.moves.push(Move { start, done, tensor, action, from, to, offset: None });
                 }
             };
+            let flight = |i: usize, side: usize| path.flights.get(i).map(|flights| &flights[side]);
             walk(item, path.uses.len(), |boundary, i, arrives| match arrives {
                 true if i == 0 && !exists_before => {}
-                true => at(boundary, state(path.rests[i]), state(path.uses[i])),
+                true => at(boundary, flight(i, 0), state(path.rests[i]), state(path.uses[i])),
                 false if i + 1 == path.uses.len() && !item.persistent => {}
-                false => {
-                    // A kernel that writes leaves no copy behind.
-                    let used = state(path.uses[i]);
-                    at(boundary, used, state(path.rests[i + 1]));
-                }
+                // A kernel that writes leaves no copy behind.
+                false => at(boundary, flight(i, 1), state(path.uses[i]), state(path.rests[i + 1])),
             });
         }
-        plan.moves.sort_by(|a, b| (a.start, &a.tensor).cmp(&(b.start, &b.tensor)));
+        plan.moves.sort_by(|a, b| (a.start, a.done, &a.tensor).cmp(&(b.start, b.done, &b.tensor)));
         plan
     }
 
@@ -180,6 +194,7 @@ impl std::fmt::Display for Formulation {
         f.write_str(match self {
             Formulation::Static => "autotm-static",
             Formulation::Synchronous => "autotm-sync",
+            Formulation::Asynchronous => "autotm-async",
         })
     }
 }

@@ -4,22 +4,48 @@
 //! What a place costs a tensor is what the kernels that use it would take with it there and everything else where it
 //! is, so times that do not add up over operands are counted as they are.
 
-use crate::dual::Dual;
+use crate::dual::{Dual, Guide, is_listed};
+use crate::lanes::Lanes;
+use crate::overlap::Ground;
 use crate::paths::{Path, Prices, Scratch, States, cheapest, moving, stretches};
-use crate::problem::{Call, Item, Problem};
+use crate::problem::{Item, Problem};
+use crate::room::Room;
+use crate::scope::Scope;
 
 /// A plan under construction: a path for every tensor, and the room that is left.
 #[derive(Clone, Debug)]
 pub(crate) struct Primal {
     pub(crate) paths: Vec<Option<Path>>,
-    /// For each kernel, its placement; tensors not placed yet count as being where the kernel would like them best.
+    /// For each kernel, its placement, and which of its operands have no place yet, as bits.
     placements: Vec<usize>,
+    unplaced: Vec<u64>,
     /// For each tier with a limit, the bytes left at each step.
-    left: Vec<Option<Vec<f64>>>,
+    pub(crate) left: Vec<Option<Room>>,
+    /// What each tensor's moves cost, and the same with what tables do not list.
+    moves: Vec<f64>,
     moving: Vec<f64>,
+    /// What links have left beside kernels, where copies may overlap them.
+    lanes: Option<Lanes>,
     /// What kernels and moves take together.
     pub(crate) cost: f64,
     scratch: Scratch,
+}
+
+/// The least time of a kernel with some operands in any places.
+fn least(times: &[f64], placement: usize, free: u64, tiers: usize) -> f64 {
+    if free == 0 {
+        return times[placement];
+    }
+    let (scale, others) = (tiers.pow(free.trailing_zeros()), free & (free - 1));
+    (0..tiers).map(|tier| least(times, placement + tier * scale, others, tiers)).fold(f64::INFINITY, f64::min)
+}
+
+/// Where a plan does not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overflow {
+    pub(crate) tier: usize,
+    pub(crate) step: usize,
+    pub(crate) bytes: f64,
 }
 
 /// What places cost a tensor, everything else being where it is.
@@ -27,8 +53,11 @@ struct Quote<'a> {
     primal: &'a Primal,
     problem: &'a Problem,
     item: &'a Item,
+    at: usize,
     /// Prices that keep room for others, while not all are placed.
-    guide: Option<&'a Dual>,
+    guide: Option<&'a Guide<'a>>,
+    /// The states that are open at each slot, where not all are.
+    open: Option<&'a [u64]>,
 }
 
 impl Prices for Quote<'_> {
@@ -40,38 +69,66 @@ impl Prices for Quote<'_> {
         let (step, scale) = (visit.step as usize, self.problem.tiers.pow(u32::from(visit.operand)));
         let placement = self.primal.placements[step];
         let here = self.problem.digit(placement, usize::from(visit.operand));
-        self.problem.calls[step].times[placement - here * scale + tier * scale]
+        let placement = placement - here * scale + tier * scale;
+        // Tensors without a place count as being where the kernel would like them best.
+        let unplaced = self.primal.unplaced[step] & !(1 << visit.operand);
+        least(&self.problem.calls[step].times, placement, unplaced, self.problem.tiers)
     }
 
     fn holding(&self, tier: usize, from: usize, to: usize) -> f64 {
         let Some(left) = &self.primal.left[tier] else { return 0.0 };
         let bytes = self.item.bytes as f64;
-        let least = left[from..to].iter().copied().fold(f64::INFINITY, f64::min);
-        if least < bytes {
+        if !left.fits(from, to, bytes) {
             return f64::INFINITY;
         }
-        self.guide.map_or(0.0, |dual| dual.best.memory[tier][from..to].iter().sum::<f64>() * bytes)
+        self.guide.map_or(0.0, |guide| guide.rent(self.at, tier, (from, to)))
+    }
+
+    fn allows(&self, slot: usize, state: usize) -> bool {
+        self.open.is_none_or(|open| open[slot] & 1 << state != 0)
     }
 }
 
 impl Primal {
-    /// Nothing placed.
+    /// Nothing placed, and room kept for where tensors must be in any plan.
     fn empty(problem: &Problem) -> Primal {
-        Primal {
+        let mut primal = Primal {
             paths: vec![None; problem.items.len()],
-            placements: problem.calls.iter().map(Call::fastest).collect(),
-            left: problem.room.clone(),
+            placements: vec![0; problem.calls.len()],
+            unplaced: problem.calls.iter().map(|call| (1 << call.items.len()) - 1).collect(),
+            left: problem.room.iter().map(|room| room.clone().map(Room::new)).collect(),
+            moves: vec![0.0; problem.items.len()],
             moving: vec![0.0; problem.items.len()],
+            lanes: problem.lanes.clone(),
             cost: f64::INFINITY,
             scratch: Scratch::default(),
+        };
+        for item in &problem.items {
+            primal.reserve(item, -1.0);
+        }
+        primal
+    }
+
+    /// Keeps room for a tensor without a place where it must be, or gives it back.
+    fn reserve(&mut self, item: &Item, sign: f64) {
+        for (tier, from, to) in &item.needs {
+            if let Some(left) = &mut self.left[*tier] {
+                left.add(*from, *to, sign * item.bytes as f64);
+            }
         }
     }
 
     /// Places all tensors in an order, with prices to keep room for those that come later.
-    fn build(problem: &Problem, states: &States, order: &[usize], guide: Option<&Dual>) -> Option<Primal> {
+    pub(crate) fn build(
+        problem: &Problem,
+        states: &States,
+        order: &[usize],
+        guide: Option<&Guide<'_>>,
+        scope: Option<&Scope>,
+    ) -> Option<Primal> {
         let mut primal = Primal::empty(problem);
         for &at in order {
-            if !primal.insert(problem, states, at, guide) {
+            if !primal.insert(problem, states, at, guide, scope) {
                 return None;
             }
         }
@@ -79,24 +136,62 @@ impl Primal {
         primal.cost.is_finite().then_some(primal)
     }
 
+    /// The plan with these paths, or where it does not fit.
+    pub(crate) fn of(problem: &Problem, states: &States, paths: Vec<Path>) -> Result<Primal, Vec<Overflow>> {
+        let mut primal = Primal::empty(problem);
+        for (at, path) in paths.into_iter().enumerate() {
+            let moves = moving(states, &problem.items[at], &path);
+            primal.put(problem, states, at, path, moves);
+        }
+        primal.total(problem);
+        let mut overflows = Vec::new();
+        for (tier, left) in primal.left.iter().enumerate() {
+            let Some(left) = left else { continue };
+            for step in (0..problem.calls.len()).filter(|step| left.at(*step) < 0.0) {
+                overflows.push(Overflow { tier, step, bytes: -left.at(step) });
+            }
+        }
+        if overflows.is_empty() { Ok(primal) } else { Err(overflows) }
+    }
+
     /// Gives a tensor the cheapest path that fits; `false` where none does.
-    fn insert(&mut self, problem: &Problem, states: &States, at: usize, guide: Option<&Dual>) -> bool {
+    fn insert(
+        &mut self,
+        problem: &Problem,
+        states: &States,
+        at: usize,
+        guide: Option<&Guide<'_>>,
+        scope: Option<&Scope>,
+    ) -> bool {
         let item = &problem.items[at];
+        self.reserve(item, 1.0);
         let (mut path, mut scratch) = (Path::default(), std::mem::take(&mut self.scratch));
-        let quote = Quote { primal: self, problem, item, guide };
-        let cost = cheapest(problem, states, item, &quote, &mut scratch, &mut path);
+        let quote =
+            Quote { primal: self, problem, item, at, guide, open: scope.map(|scope| scope.slots(at)) };
+        let (cost, moves) = match &self.lanes {
+            Some(lanes) if !item.visits.is_empty() => {
+                Ground { problem, states, lanes, left: &self.left, prices: &quote }.cheapest(item, &mut path)
+            }
+            _ => {
+                let cost = cheapest(problem, states, item, &quote, &mut scratch, &mut path);
+                (cost, if cost.is_finite() { moving(states, item, &path) } else { cost })
+            }
+        };
         self.scratch = scratch;
+        self.reserve(item, -1.0);
         if cost.is_finite() {
-            self.put(problem, states, at, path);
+            self.put(problem, states, at, path, moves);
         }
         cost.is_finite()
     }
 
-    fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path) {
+    /// Gives a tensor a path, the moves of which cost so much.
+    fn put(&mut self, problem: &Problem, states: &States, at: usize, path: Path, moves: f64) {
         let item = &problem.items[at];
+        self.reserve(item, 1.0);
         self.occupy(problem, states, item, &path, -1.0);
         // What a table does not list counts with the moves: it depends on this tensor alone.
-        let mut apart = moving(states, item, &path);
+        let mut apart = moves;
         for (visit, state) in item.visits.iter().zip(&path.uses) {
             let tier = states.tier(*state);
             match problem.other(visit, tier) {
@@ -104,6 +199,8 @@ impl Primal {
                 None => self.set(problem, visit.step as usize, usize::from(visit.operand), tier),
             }
         }
+        self.book(states, &path, -1.0);
+        self.moves[at] = moves;
         self.moving[at] = apart;
         self.paths[at] = Some(path);
     }
@@ -112,15 +209,33 @@ impl Primal {
         let path = self.paths[at].take()?;
         let item = &problem.items[at];
         self.occupy(problem, states, item, &path, 1.0);
+        self.reserve(item, -1.0);
         self.moving[at] = 0.0;
+        for visit in item.visits.iter().filter(|visit| is_listed(problem, visit)) {
+            self.set(problem, visit.step as usize, usize::from(visit.operand), 0);
+            self.unplaced[visit.step as usize] |= 1 << visit.operand;
+        }
         Some(path)
+    }
+
+    /// Takes the time of a path's copies off their links, or gives it back.
+    fn book(&mut self, states: &States, path: &Path, sign: f64) {
+        let Some(lanes) = &mut self.lanes else { return };
+        for (i, [arrival, departure]) in path.flights.iter().enumerate() {
+            let [before, used, after] = [path.rests[i], path.uses[i], path.rests[i + 1]].map(usize::from);
+            for (flight, from, to) in [(arrival, before, used), (departure, used, after)] {
+                if let Ok(Some(lane)) = states.copying(from, to) {
+                    lanes.book(lane, flight, sign);
+                }
+            }
+        }
     }
 
     fn occupy(&mut self, problem: &Problem, states: &States, item: &Item, path: &Path, sign: f64) {
         let bytes = sign * item.bytes as f64;
         stretches(states, item, path, problem.calls.len(), |tier, from, to| {
             if let Some(left) = &mut self.left[tier] {
-                left[from..to].iter_mut().for_each(|x| *x += bytes);
+                left.add(from, to, bytes);
             }
         });
     }
@@ -129,6 +244,13 @@ impl Primal {
         let scale = problem.tiers.pow(operand as u32);
         let here = problem.digit(self.placements[step], operand);
         self.placements[step] = self.placements[step] - here * scale + tier * scale;
+        self.unplaced[step] &= !(1 << operand);
+    }
+
+    /// What each kernel takes.
+    pub(crate) fn times(&self, problem: &Problem) -> Vec<f64> {
+        let calls = problem.calls.iter().zip(&self.placements);
+        calls.map(|(call, placement)| call.times[*placement]).collect()
     }
 
     /// Counts what the plan costs.
@@ -154,28 +276,35 @@ impl Primal {
     }
 }
 
-/// Builds plans in several orders and keeps the best.
-pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Option<Primal> {
+/// The tensors in the order of what their places are worth to kernels, by the byte.
+pub(crate) fn by_worth(problem: &Problem, dual: &Dual) -> Vec<usize> {
     let weight = |at: usize| -> f64 {
         let item = &problem.items[at];
         let stake: f64 =
             item.visits.iter().map(|v| dual.best.places[v.step as usize].iter().sum::<f64>()).sum();
         stake / item.bytes as f64
     };
+    let mut order: Vec<(f64, usize)> = (0..problem.items.len()).map(|at| (weight(at), at)).collect();
+    order.sort_by(|a, b| b.0.total_cmp(&a.0));
+    order.into_iter().map(|(_, at)| at).collect()
+}
+
+/// Builds plans in several orders and keeps the best.
+pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Option<Primal> {
+    let guide = dual.guide();
     let span = |at: usize| -> u32 {
         let visits = &problem.items[at].visits;
         visits.last().map_or(0, |v| v.step) - visits.first().map_or(0, |v| v.step)
     };
     let all: Vec<usize> = (0..problem.items.len()).collect();
-    let mut by_worth = all.clone();
-    by_worth.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)));
+    let by_worth = by_worth(problem, dual);
     let mut by_span = all.clone();
     by_span.sort_by_key(|at| span(*at));
     let mut by_size = all.clone();
     by_size.sort_by_key(|at| std::cmp::Reverse(problem.items[*at].bytes));
     let orders = [all, by_worth, by_span, by_size];
-    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(dual)));
-    let plain = orders.iter().filter_map(|order| Primal::build(problem, states, order, None));
+    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(&guide), None));
+    let plain = orders.iter().filter_map(|order| Primal::build(problem, states, order, None, None));
     let mut plans: Vec<Primal> = guided.chain(plain).collect();
     plans.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     plans.into_iter().next()
@@ -187,11 +316,11 @@ pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Opti
 pub(crate) fn improve(
     problem: &Problem,
     states: &States,
+    calendar: &Calendar,
     primal: &mut Primal,
     random: &mut fastrand::Rng,
     mut more: impl FnMut(&Primal) -> bool,
 ) {
-    let alive = alive(problem);
     let mut seen = vec![0; problem.calls.len()];
     let mut mark = 0;
     let mut wishes: Vec<usize> = Vec::new();
@@ -206,13 +335,14 @@ pub(crate) fn improve(
             break;
         }
         let lead = wishes[random.usize(0..wishes.len())];
-        let some = primal.rivals(problem, states, &alive, lead, random);
+        let some = primal.rivals(problem, states, calendar, lead, random);
         mark += 1;
         let before = primal.share(problem, &some, &mut seen, mark);
+        let moves: Vec<f64> = some.iter().map(|at| primal.moves[*at]).collect();
         let old: Vec<Option<Path>> = some.iter().map(|at| primal.take(problem, states, *at)).collect();
         let mut order: Vec<usize> = some.clone();
         random.shuffle(&mut order[1..]);
-        let placed = order.iter().take_while(|at| primal.insert(problem, states, **at, None)).count();
+        let placed = order.iter().take_while(|at| primal.insert(problem, states, **at, None, None)).count();
         mark += 1;
         let after =
             if placed == order.len() { primal.share(problem, &some, &mut seen, mark) } else { f64::INFINITY };
@@ -222,9 +352,9 @@ pub(crate) fn improve(
             for at in &order[..placed] {
                 primal.take(problem, states, *at);
             }
-            for (at, path) in some.iter().zip(old) {
+            for ((at, path), moves) in some.iter().zip(old).zip(moves) {
                 if let Some(path) = path {
-                    primal.put(problem, states, *at, path);
+                    primal.put(problem, states, *at, path, moves);
                 }
             }
         }
@@ -239,34 +369,73 @@ impl Primal {
         self.moving[at] > 0.0 || self.paths[at].as_ref().is_some_and(|path| path.uses.iter().any(slow))
     }
 
-    /// A tensor, and some of those that take the room that it would need at one step of its life.
+    /// A tensor, and some of those that take the room that it would need: at one step between two of its uses, or at
+    /// all of them.
     fn rivals(
         &self,
         problem: &Problem,
         states: &States,
-        alive: &[Vec<u32>],
+        calendar: &Calendar,
         lead: usize,
         random: &mut fastrand::Rng,
     ) -> Vec<usize> {
         let item = &problem.items[lead];
-        let mut some = vec![lead];
         let visit = item.visits[random.usize(0..item.visits.len())].step as usize;
         let next = item.visits[random.usize(0..item.visits.len())].step as usize;
-        let step = random.usize(visit.min(next)..=visit.max(next));
+        let (mut from, mut to) = (visit.min(next), visit.max(next) + 1);
+        if to - from > LONGEST || random.bool() {
+            from = random.usize(from..to);
+            to = from + 1;
+        }
+        let mut some = vec![lead];
         let Some(left) = &self.left[0] else { return some };
-        let (mut free, wanted) = (left[step], item.bytes as f64);
-        let start = random.usize(0..alive[step].len().max(1));
-        for offset in 0..alive[step].len() {
-            if free >= wanted && random.u8(0..3) > 0 || some.len() > 6 {
+        let (mut free, wanted) = (left.stretch(from, to), item.bytes as f64);
+        while some.len() <= MOST_RIVALS {
+            let tightest = free.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
+            let Some((offset, room)) = tightest else { break };
+            // Now and then one more than would have to go.
+            if *room >= wanted && random.u8(0..3) > 0 {
                 break;
             }
-            let at = alive[step][(start + offset) % alive[step].len()] as usize;
-            if at != lead && self.is_fast(problem, states, at, step) {
-                free += problem.items[at].bytes as f64;
-                some.push(at);
+            let step = from + offset;
+            let several = random.usize(1..=6);
+            let others = calendar.alive(step, random);
+            let fast = others.filter(|at| !some.contains(at) && self.is_fast(problem, states, *at, step));
+            // One that gives all the room that is missing, if it is among the first.
+            let missing = wanted - room;
+            let gives = |at: &usize| (problem.items[*at].bytes as f64).min(missing) as u64;
+            let Some(rival) = fast.take(several).max_by_key(gives) else { break };
+            if let Some(path) = &self.paths[rival] {
+                let (rival, steps) = (&problem.items[rival], problem.calls.len());
+                stretches(states, rival, path, steps, |tier, a, b| {
+                    if tier == 0 && a < to && b > from {
+                        let freed = &mut free[a.max(from) - from..b.min(to) - from];
+                        freed.iter_mut().for_each(|bytes| *bytes += rival.bytes as f64);
+                    }
+                });
             }
+            some.push(rival);
         }
+        self.hopefuls(problem, states, calendar, &mut some, random);
         some
+    }
+
+    /// Adds tensors that could take the room that others give up.
+    fn hopefuls(
+        &self,
+        problem: &Problem,
+        states: &States,
+        calendar: &Calendar,
+        some: &mut Vec<usize>,
+        random: &mut fastrand::Rng,
+    ) {
+        for _ in 0..random.usize(0..4) {
+            let rival = &problem.items[some[random.usize(0..some.len())]];
+            let Some(visit) = random.choice(&rival.visits) else { return };
+            let step = visit.step as usize;
+            let hopeful = calendar.alive(step, random).next();
+            some.extend(hopeful.filter(|at| self.wishes(states, *at) && !some.contains(at)));
+        }
     }
 
     /// Whether a tensor takes room on the fastest tier at a step.
@@ -280,17 +449,45 @@ impl Primal {
     }
 }
 
-/// The tensors alive at each step.
-fn alive(problem: &Problem) -> Vec<Vec<u32>> {
-    let steps = problem.calls.len();
-    let mut alive: Vec<Vec<u32>> = vec![Vec::new(); steps];
-    for (at, item) in problem.items.iter().enumerate() {
-        let (Some(first), Some(last)) = (item.visits.first(), item.visits.last()) else { continue };
-        let first = if item.persistent || item.fed { 0 } else { first.step as usize };
-        let last = if item.persistent { steps - 1 } else { last.step as usize };
-        for list in &mut alive[first..=last] {
-            list.push(at as u32);
+/// The most tensors that make way for one, and the longest way that is cleared.
+const MOST_RIVALS: usize = 8;
+const LONGEST: usize = 4096;
+
+/// Which tensors are alive when.
+pub(crate) struct Calendar {
+    /// For each tensor, its first step and the one after its last.
+    lives: Vec<(u32, u32)>,
+    /// For each stretch of so many steps, the tensors that are alive at one of them.
+    block: usize,
+    lists: Vec<Vec<u32>>,
+}
+
+/// Stretches that a calendar has at the most: a list for every step would take too much of a long trace.
+const STRETCHES: usize = 512;
+
+impl Calendar {
+    pub(crate) fn new(problem: &Problem) -> Calendar {
+        let steps = problem.calls.len();
+        let life = |item: &Item| {
+            let (Some(first), Some(last)) = (item.visits.first(), item.visits.last()) else { return (0, 0) };
+            let first = if item.persistent || item.fed { 0 } else { first.step };
+            (first, if item.persistent { steps as u32 } else { last.step + 1 })
+        };
+        let lives: Vec<(u32, u32)> = problem.items.iter().map(life).collect();
+        let block = steps.div_ceil(STRETCHES).max(1);
+        let mut lists = vec![Vec::new(); steps.div_ceil(block)];
+        for (at, (first, end)) in lives.iter().enumerate().filter(|(_, (first, end))| first < end) {
+            let stretches = *first as usize / block..=(*end as usize - 1) / block;
+            lists[stretches].iter_mut().for_each(|list: &mut Vec<u32>| list.push(at as u32));
         }
+        Calendar { lives, block, lists }
     }
-    alive
+
+    /// The tensors alive at a step, beginning anywhere.
+    fn alive(&self, step: usize, random: &mut fastrand::Rng) -> impl Iterator<Item = usize> {
+        let list = &self.lists[step / self.block];
+        let start = random.usize(0..list.len().max(1));
+        let all = list[start..].iter().chain(&list[..start]).map(|at| *at as usize);
+        all.filter(move |at| (self.lives[*at].0 as usize..self.lives[*at].1 as usize).contains(&step))
+    }
 }

@@ -9,6 +9,10 @@ use tiercel_run::KernelTime;
 use tiercel_workload::trace::Use;
 use tiercel_workload::{Lifetimes, TensorId, Trace};
 
+use crate::lanes::Lanes;
+use crate::paths::States;
+use crate::scope::{Scope, stretch};
+
 /// Whether tensors may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formulation {
@@ -16,6 +20,8 @@ pub enum Formulation {
     Static,
     /// Tensors move between kernels, and the program waits (AutoTM's *synchronous*).
     Synchronous,
+    /// Tensors move while kernels run (AutoTM's *asynchronous*, section 7, without its limit of one kernel).
+    Asynchronous,
 }
 
 /// One use of a tensor.
@@ -40,6 +46,8 @@ pub(crate) struct Item {
     pub(crate) persistent: bool,
     /// It exists from the first kernel on although no kernel makes it.
     pub(crate) fed: bool,
+    /// Where it must be in any plan: a tier, and from which step up to which.
+    pub(crate) needs: Vec<(usize, usize, usize)>,
 }
 
 /// A kernel with a time for every placement of its operands.
@@ -78,6 +86,8 @@ pub struct Problem {
     pub(crate) latency: Vec<Vec<f64>>,
     /// The smallest fast memory for which the largest kernel has a placement.
     pub(crate) least: Bytes,
+    /// What copies can do while kernels run, where they may.
+    pub(crate) lanes: Option<Lanes>,
 }
 
 /// Why there is nothing to plan.
@@ -107,6 +117,9 @@ pub enum PlanError {
         /// What the tiers hold.
         there: Bytes,
     },
+    /// The search found no plan at all.
+    #[error("no plan was found in the time given")]
+    NoPlan,
     /// The trace itself is wrong.
     #[error("{0}")]
     Trace(String),
@@ -140,6 +153,7 @@ impl Problem {
                 visits: Vec::new(),
                 persistent: tensor.persistent,
                 fed: tensor.role == tiercel_workload::trace::Role::Input && !tensor.persistent,
+                needs: Vec::new(),
             });
         }
         let mut problem = Problem {
@@ -152,17 +166,32 @@ impl Problem {
             latency: between(machine, |link| link.latency.0 as f64),
             items,
             least: Bytes::ZERO,
+            lanes: None,
         };
         for step in 0..trace.kernels.len() {
             problem.call(trace, machine, times, &index, step);
         }
         problem.check(trace, machine, &lifetimes)?;
+        if formulation == Formulation::Asynchronous {
+            problem.lanes = Some(Lanes::new(&problem, trace, machine));
+        }
+        let mut scope = Scope::root(&problem, &States::new(&problem));
+        if scope.tighten(&problem) {
+            for at in 0..problem.items.len() {
+                problem.items[at].needs = scope.needs(&problem, at);
+            }
+        }
         Ok(problem)
     }
 
     /// The smallest fastest tier with which every kernel can run.
     pub fn least_fast(&self) -> Bytes {
         self.least
+    }
+
+    /// How many tensors have a place that is a decision.
+    pub fn decisions(&self) -> usize {
+        self.items.len()
     }
 
     /// The time with every tensor on one tier, however little room that has.
@@ -185,7 +214,7 @@ impl Problem {
         // The largest first: where a table would be too long, the smallest are left out of it.
         operands.sort_by_key(|item| std::cmp::Reverse(self.items[*item as usize].bytes));
         let mut most = operands.len();
-        while self.tiers.pow(most as u32) > TABLE {
+        while self.tiers.saturating_pow(most as u32) > TABLE {
             most -= 1;
         }
         let (listed, rest) = operands.split_at(most);
@@ -226,6 +255,23 @@ impl Problem {
         self.calls.push(Call { items: listed.to_vec(), times: table, others });
     }
 
+    /// The synchronous problem with kernel times, copies towards slower tiers and copies towards faster ones weighted.
+    pub(crate) fn weighted(&self, kernels: f64, out: f64, back: f64) -> Problem {
+        let mut weighted = Problem { formulation: Formulation::Synchronous, lanes: None, ..self.clone() };
+        for call in &mut weighted.calls {
+            call.times.iter_mut().chain(call.others.iter_mut().flatten()).for_each(|time| *time *= kernels);
+        }
+        let lanes = (self.tiers * (self.tiers - 1) / 2).max(1) as f64;
+        for from in 0..self.tiers {
+            for to in 0..self.tiers {
+                let weight = if to > from { out } else { back } / lanes;
+                weighted.copy[from][to] *= weight;
+                weighted.latency[from][to] *= weight;
+            }
+        }
+        weighted
+    }
+
     /// What a use costs that the kernel's table does not list, with its tensor on a tier.
     pub(crate) fn other(&self, visit: &Visit, tier: usize) -> Option<f64> {
         let call = &self.calls[visit.step as usize];
@@ -238,6 +284,18 @@ impl Problem {
         placement / self.tiers.pow(operand as u32) % self.tiers
     }
 
+    /// The bytes of all tensors that are alive and used, at each step.
+    fn live(&self) -> Vec<u64> {
+        let steps = self.calls.len();
+        let mut live = vec![0; steps];
+        for item in self.items.iter().filter(|item| !item.visits.is_empty()) {
+            let first = stretch(item, 0, steps).0;
+            let end = stretch(item, 2 * item.visits.len(), steps).1;
+            live[first..end].iter_mut().for_each(|sum| *sum += item.bytes);
+        }
+        live
+    }
+
     /// Refuses what no plan could satisfy.
     fn check(&mut self, trace: &Trace, machine: &Machine, lifetimes: &Lifetimes) -> Result<(), PlanError> {
         let everything: Bytes = machine.tiers.iter().map(|t| t.capacity).sum();
@@ -245,6 +303,7 @@ impl Problem {
         if peak > everything {
             return Err(PlanError::TooSmall { step, wanted: peak, there: everything });
         }
+        let live = self.live();
         let computable = |tier: usize| machine.tiers[tier].computable;
         let elsewhere = (1..self.tiers).any(computable);
         if !elsewhere {
@@ -254,11 +313,24 @@ impl Problem {
                 Some(room) => machine.tiers[0].capacity.0 as f64 - room[step],
                 None => 0.0,
             };
-            let needs =
-                self.calls.iter().enumerate().map(|(step, call)| working_set(call) + small(step) as u64);
+            // What cannot move must stay where kernels can work as long as it lives.
+            let used = match self.formulation {
+                Formulation::Static => live.clone(),
+                Formulation::Synchronous | Formulation::Asynchronous => {
+                    self.calls.iter().map(working_set).collect()
+                }
+            };
+            let needs = used.iter().enumerate().map(|(step, used)| used + small(step) as u64);
             self.least = Bytes(needs.max().unwrap_or(0));
         }
-        let stuck = self.calls.iter().position(|call| call.times.iter().all(|time| time.is_infinite()));
+        let short = |step: usize| {
+            let stays = !elsewhere && self.formulation == Formulation::Static;
+            let room = self.room[0].as_ref().filter(|_| stays);
+            room.is_some_and(|room| live[step] as f64 > room[step])
+        };
+        let impossible =
+            |(step, call): (usize, &Call)| call.times.iter().all(|time| time.is_infinite()) || short(step);
+        let stuck = self.calls.iter().enumerate().position(impossible);
         match stuck {
             None => Ok(()),
             Some(step) => Err(PlanError::TooTight {

@@ -69,6 +69,44 @@ pub enum Flaw {
         /// The tier.
         tier: String,
     },
+    /// A kernel would use a tensor that is being moved.
+    #[error(
+        "step {step}: {tensor} is used while it is being moved; that must be done at boundary {done} only"
+    )]
+    InFlight {
+        /// When.
+        step: u32,
+        /// The tensor.
+        tensor: String,
+        /// The boundary at which the move must be done.
+        done: u32,
+    },
+    /// Two tensors would be at the same place.
+    #[error("step {step}: {tensor} and {other} both take byte {offset} of {tier}")]
+    Overlap {
+        /// When.
+        step: u32,
+        /// One tensor.
+        tensor: String,
+        /// The other.
+        other: String,
+        /// The tier.
+        tier: String,
+        /// The first byte that both take.
+        offset: Bytes,
+    },
+    /// A tensor's place lies beyond the end of its tier.
+    #[error("{tensor} would end at byte {end} of {tier}, which has {there}")]
+    Beyond {
+        /// The tensor.
+        tensor: String,
+        /// The tier.
+        tier: String,
+        /// Where it would end.
+        end: Bytes,
+        /// What the tier has.
+        there: Bytes,
+    },
     /// A tensor that outlives the iteration ends elsewhere than it began.
     #[error("{tensor} begins the iteration on {begins} and ends it on {ends}")]
     NoReturn {
@@ -89,6 +127,19 @@ struct Whereabouts {
     begins: TierId,
 }
 
+/// A stretch of time in which a tensor has bytes on a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stay {
+    /// The tensor, by its position in the trace.
+    pub(crate) tensor: usize,
+    pub(crate) tier: TierId,
+    /// The boundaries between which it is there.
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    /// The move that brought it, by its position in the plan; `None` where it was born there.
+    pub(crate) brought: Option<usize>,
+}
+
 struct Replay<'a> {
     trace: &'a Trace,
     machine: &'a Machine,
@@ -96,10 +147,32 @@ struct Replay<'a> {
     used: Vec<u64>,
     /// The tensor that came to each tier last.
     latest: Vec<usize>,
+    /// Moves that have started and are not done.
+    flying: Vec<Flying>,
+    /// The boundary that it is at.
+    now: u32,
+    stays: Vec<Stay>,
+    /// For each tensor, its stays that have not ended.
+    open: Vec<Vec<usize>>,
 }
 
-/// Makes sure that a plan can run: capacity at every step, data where kernels need it, every move legal.
+/// A move under way: the bytes are on both tiers.
+struct Flying {
+    at: usize,
+    done: u32,
+    to: TierId,
+    keeps: bool,
+}
+
+/// Makes sure that a plan can run: capacity at every step, data where kernels need it, every move legal, no two tensors
+/// at the same place.
 pub fn verify(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<(), Flaw> {
+    let stays = replay(plan, trace, machine)?;
+    crate::offsets::disjoint(plan, trace, machine, &stays)
+}
+
+/// Plays a plan through, and tells what is where when.
+pub(crate) fn replay(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Vec<Stay>, Flaw> {
     if plan.net != trace.name {
         return Err(Flaw::OtherTrace { plan: plan.net.clone(), trace: trace.name.clone() });
     }
@@ -122,35 +195,43 @@ pub fn verify(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<(), Flaw>
             .collect(),
         used: vec![0; machine.tiers.len()],
         latest: vec![0; machine.tiers.len()],
+        flying: Vec::new(),
+        now: 0,
+        stays: Vec::new(),
+        open: vec![Vec::new(); trace.tensors.len()],
     };
     let lifetimes = Lifetimes::new(trace);
     let (given, born, dying) = calendar(trace, &lifetimes);
-    let mut moves = plan.moves.iter().peekable();
+    let mut moves = plan.moves.iter().enumerate().peekable();
     for boundary in 0..=trace.kernels.len() as u32 {
+        replay.now = boundary;
         // What leaves makes room for what comes.
-        let mut now: Vec<&Move> = Vec::new();
-        while let Some(m) = moves.next_if(|m| m.start <= boundary) {
+        let mut now: Vec<(usize, &Move)> = Vec::new();
+        while let Some(m) = moves.next_if(|(_, m)| m.start <= boundary) {
             now.push(m);
         }
-        let slower = |m: &&Move| tier(machine, &m.to).ok() > tier(machine, &m.from).ok();
-        let (leaving, coming): (Vec<&Move>, Vec<&Move>) = now.into_iter().partition(slower);
+        let slower = |(_, m): &(usize, &Move)| tier(machine, &m.to).ok() > tier(machine, &m.from).ok();
+        let (leaving, coming): (Vec<_>, Vec<_>) = now.into_iter().partition(slower);
         if boundary == 0 {
             replay.birth(&given);
         }
-        for m in leaving {
-            replay.apply(boundary, tensor(&m.tensor)?, m)?;
+        replay.land(boundary);
+        for (index, m) in leaving {
+            replay.apply(index, tensor(&m.tensor)?, m)?;
         }
         let Some(kernel) = trace.kernels.get(boundary as usize) else { break };
         replay.birth(&born[boundary as usize]);
-        for m in coming {
-            replay.apply(boundary, tensor(&m.tensor)?, m)?;
+        for (index, m) in coming {
+            replay.apply(index, tensor(&m.tensor)?, m)?;
         }
         replay.kernel(boundary, kernel)?;
+        replay.now = boundary + 1;
         for at in &dying[boundary as usize] {
             replay.death(*at);
         }
     }
-    replay.end()
+    replay.end()?;
+    Ok(replay.stays)
 }
 
 fn tier(machine: &Machine, name: &str) -> Result<TierId, Flaw> {
@@ -186,9 +267,12 @@ impl Replay<'_> {
         self.machine.tier(tier).name.clone()
     }
 
-    fn occupy(&mut self, at: usize, tier: TierId) {
+    fn occupy(&mut self, at: usize, tier: TierId, brought: Option<usize>) {
         self.used[tier.index()] += self.size(at);
         self.latest[tier.index()] = at;
+        self.open[at].push(self.stays.len());
+        let end = self.trace.kernels.len() as u32;
+        self.stays.push(Stay { tensor: at, tier, from: self.now, to: end, brought });
     }
 
     /// Between kernels tensors may change places; while one runs, everything must fit.
@@ -205,17 +289,25 @@ impl Replay<'_> {
 
     fn vacate(&mut self, at: usize, tier: TierId) {
         self.used[tier.index()] -= self.size(at);
+        if let Some(open) = self.open[at].iter().position(|stay| self.stays[*stay].tier == tier) {
+            let stay = self.open[at].swap_remove(open);
+            self.stays[stay].to = self.now;
+        }
     }
 
     fn birth(&mut self, born: &[usize]) {
         for &at in born {
             let tier = self.tensors[at].begins;
-            self.occupy(at, tier);
+            self.occupy(at, tier, None);
             self.tensors[at].home = Some(tier);
         }
     }
 
     fn death(&mut self, at: usize) {
+        if let Some(flying) = self.flying.iter().position(|flying| flying.at == at) {
+            let to = self.flying.swap_remove(flying).to;
+            self.vacate(at, to);
+        }
         if let Some(home) = self.tensors[at].home.take() {
             self.vacate(at, home);
         }
@@ -224,7 +316,8 @@ impl Replay<'_> {
         }
     }
 
-    fn apply(&mut self, boundary: u32, at: usize, m: &Move) -> Result<(), Flaw> {
+    fn apply(&mut self, index: usize, at: usize, m: &Move) -> Result<(), Flaw> {
+        let boundary = self.now;
         let (from, to) = (tier(self.machine, &m.from)?, tier(self.machine, &m.to)?);
         let illegal = |why| Flaw::Illegal {
             boundary,
@@ -242,10 +335,18 @@ impl Replay<'_> {
             return Err(illegal("it must be done before it may start"));
         }
         let copied = here.copies.iter().position(|copy| *copy == to);
+        if m.done > m.start && matches!(m.action, Action::Move | Action::Fetch) && copied.is_none() {
+            if self.flying.iter().any(|flying| flying.at == at) {
+                return Err(illegal("it is being moved already"));
+            }
+            self.occupy(at, to, Some(index));
+            self.flying.push(Flying { at, done: m.done, to, keeps: m.action == Action::Fetch });
+            return Ok(());
+        }
         match (m.action, copied) {
             (Action::Drop | Action::Forget, None) => return Err(illegal("there is no copy of it")),
             (Action::Move | Action::Fetch, Some(_)) => return Err(illegal("it is there already")),
-            (Action::Move | Action::Fetch, None) => self.occupy(at, to),
+            (Action::Move | Action::Fetch, None) => self.occupy(at, to, Some(index)),
             (Action::Drop, Some(copy)) => {
                 self.tensors[at].copies.remove(copy);
             }
@@ -263,10 +364,26 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Ends the moves that must be done at a boundary.
+    fn land(&mut self, boundary: u32) {
+        for flying in self.flying.extract_if(.., |flying| flying.done <= boundary).collect::<Vec<_>>() {
+            let here = &mut self.tensors[flying.at];
+            let Some(from) = here.home.replace(flying.to) else { continue };
+            match flying.keeps {
+                true => here.copies.push(from),
+                false => self.vacate(flying.at, from),
+            }
+        }
+    }
+
     fn kernel(&mut self, step: u32, kernel: &tiercel_workload::Kernel) -> Result<(), Flaw> {
         self.capacity(step)?;
         for u in kernel.reads.iter().chain(&kernel.writes) {
             let at = u.tensor.0 as usize;
+            if let Some(flying) = self.flying.iter().find(|flying| flying.at == at) {
+                let tensor = self.trace.tensors[at].name.clone();
+                return Err(Flaw::InFlight { step, tensor, done: flying.done });
+            }
             let home = self.tensors[at].home.expect("a sound trace uses what is alive");
             if !self.machine.tier(home).computable {
                 let tensor = self.trace.tensors[at].name.clone();

@@ -8,7 +8,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use tiercel_core::{Error, Hint, Machine, Manager, ObjectId, Operand, Policy, Step, TierId};
+use tiercel_core::{
+    Bytes, Error, Hint, Machine, Manager, ObjectId, Operand, Place, Policy, RegionId, Step, TierId,
+};
 use tiercel_plan::{Action, Flaw, Plan, verify};
 use tiercel_workload::Trace;
 use tiercel_workload::trace::Role;
@@ -22,13 +24,14 @@ struct Order {
     tensor: String,
     action: Action,
     to: TierId,
+    offset: Option<u64>,
     waits: bool,
 }
 
 /// Plays a plan.
 #[derive(Clone, Debug)]
 pub struct Follow {
-    births: HashMap<String, TierId>,
+    births: HashMap<String, (TierId, Option<u64>)>,
     /// Tensors that are there before the first kernel.
     given: std::collections::HashSet<String>,
     /// For each boundary, what leaves for slower tiers, and what comes to faster ones.
@@ -51,13 +54,14 @@ impl Follow {
         let mut coming = leaving.clone();
         for m in &plan.moves {
             let (from, to) = (tier(&m.from), tier(&m.to));
-            let order = Order { tensor: m.tensor.clone(), action: m.action, to, waits: m.start == m.done };
+            let waits = !plan.asynchronous && m.start == m.done;
+            let order = Order { tensor: m.tensor.clone(), action: m.action, to, offset: m.offset, waits };
             let side = if to > from { &mut leaving } else { &mut coming };
             side[m.start as usize].push(order);
         }
         let given = trace.tensors.iter().filter(|t| t.persistent || t.role == Role::Input);
         Ok(Follow {
-            births: plan.births.iter().map(|b| (b.tensor.clone(), tier(&b.tier))).collect(),
+            births: plan.births.iter().map(|b| (b.tensor.clone(), (tier(&b.tier), b.offset))).collect(),
             given: given.map(|t| t.name.clone()).collect(),
             leaving,
             coming,
@@ -113,13 +117,16 @@ impl Follow {
         }
         let y = match m.linked(x, order.to) {
             Some(y) => y,
-            None => match m.allocate(order.to, m.size_of(x)) {
-                Ok(y) => y,
-                Err(_) => {
-                    self.deviations += 1;
-                    return Ok(());
+            None => {
+                let size = m.size_of(x);
+                match self.allocate(m, order.to, order.offset, size) {
+                    Some(y) => y,
+                    None => {
+                        self.deviations += 1;
+                        return Ok(());
+                    }
                 }
-            },
+            }
         };
         if m.is_written(object) && !m.is_current(y) {
             m.copy(x, y)?;
@@ -129,6 +136,25 @@ impl Follow {
             m.free(x)?;
         }
         if order.waits { m.wait_for(Step(self.boundary as u32), object) } else { Ok(()) }
+    }
+}
+
+impl Follow {
+    /// Memory at the place that the plan says, or elsewhere on that tier.
+    fn allocate(
+        &mut self,
+        m: &mut Manager,
+        tier: TierId,
+        offset: Option<u64>,
+        size: Bytes,
+    ) -> Option<RegionId> {
+        if let Some(offset) = offset {
+            if let Ok(region) = m.allocate_at(Place { tier, offset: Bytes(offset) }, size) {
+                return Some(region);
+            }
+            self.deviations += 1;
+        }
+        m.allocate(tier, size).ok()
     }
 }
 
@@ -142,13 +168,15 @@ impl Policy for Follow {
         if !self.given.contains(&name) {
             self.leave(m)?;
         }
-        let (planned, size) = (self.births.get(&name).copied().unwrap_or(TierId(0)), m.size(object)?);
+        let ((planned, offset), size) =
+            (self.births.get(&name).copied().unwrap_or_default(), m.size(object)?);
         self.objects.insert(name, object);
         let tiers: Vec<TierId> = m.machine().tier_ids().collect();
         // As planned; else slower, the nearest first; else faster.
         let (faster, slower) = tiers.split_at(planned.index());
         for &tier in slower.iter().chain(faster.iter().rev()) {
-            if let Ok(region) = m.allocate(tier, size) {
+            let offset = offset.filter(|_| tier == planned);
+            if let Some(region) = self.allocate(m, tier, offset, size) {
                 self.deviations += u64::from(tier != planned);
                 return m.set_primary(object, region);
             }
@@ -182,9 +210,9 @@ impl Policy for Follow {
         if step == Step::LOAD {
             // What was fetched to be filled goes to where it should be.
             for operand in operands {
-                let planned = self.births.get(&m.what(operand.object)).copied().unwrap_or(TierId(0));
-                let order =
-                    Order { tensor: m.what(operand.object), action: Action::Move, to: planned, waits: false };
+                let tensor = m.what(operand.object);
+                let (planned, offset) = self.births.get(&tensor).copied().unwrap_or_default();
+                let order = Order { tensor, action: Action::Move, to: planned, offset, waits: false };
                 if m.home(operand.object).is_some_and(|home| home != planned) {
                     self.make(m, &order)?;
                 }

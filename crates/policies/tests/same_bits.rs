@@ -56,7 +56,9 @@ fn train(program: &Program, policy: &str, fast: f64, threads: usize) -> Vec<(Str
         executor.iterate(&mut manager, policy.as_mut()).unwrap_or_else(|e| panic!("{}: {e}", policy.name()));
     }
     manager.drain().expect("no copy fails");
-    assert!(policy.name() == "fast-only" || manager.totals().evicted > Bytes::ZERO, "something moved");
+    // Pages stay for seconds, and without convolutions vDNN has nothing to move.
+    let moves = !["fast-only", "ial", "memory-mode", "vdnn"].contains(&policy.name());
+    assert!(!moves || manager.totals().evicted > Bytes::ZERO, "{} moves nothing", policy.name());
     let kept = program.trace.tensors.iter().enumerate().filter(|(_, t)| t.persistent);
     kept.map(|(at, tensor)| {
         let object = executor.object(tiercel_workload::TensorId(at as u32)).expect("it persists");
@@ -74,7 +76,10 @@ fn policies_and_threads_do_not_change_a_bit() {
         let mut expected = None;
         for threads in [1, 2, 3] {
             let program = prepare(program.clone(), threads);
-            for (policy, fast) in [("fast-only", 1.0), ("cachedarrays-lm", 0.25)] {
+            let all = ["redl", "ial", "unified-memory", "vdnn", "capuchin", "memory-mode", "sentinel"]
+                .map(|policy| (policy, 0.25));
+            let others = all.into_iter().filter(|_| threads == 2);
+            for (policy, fast) in [("fast-only", 1.0), ("cachedarrays-lm", 0.25)].into_iter().chain(others) {
                 let result = train(&program, policy, fast, threads);
                 let expected = expected.get_or_insert_with(|| result.clone());
                 for ((name, bytes), (_, expected)) in result.iter().zip(expected.iter()) {

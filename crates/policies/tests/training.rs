@@ -30,9 +30,15 @@ fn digits_are_learnt_and_where_tensors_live_changes_nothing() {
 #[test]
 fn every_policy_and_an_emulated_tier_give_the_same_bits() {
     let fast = learn_digits(&Home::fast(), 8);
-    for policy in
-        ["slow-only", "first-touch", "memory-mode", "cachedarrays-0", "cachedarrays-l", "cachedarrays-lmp"]
-    {
+    for policy in [
+        "slow-only",
+        "first-touch",
+        "memory-mode",
+        "cachedarrays-0",
+        "cachedarrays-l",
+        "cachedarrays-lmp",
+        "sentinel",
+    ] {
         for lookahead in [0, 3] {
             let home = Home { slow: Backing::Throttled, lookahead, ..Home::tight(policy) };
             assert_eq!(learn_digits(&home, 8), fast, "{policy}, lookahead {lookahead}");
@@ -81,7 +87,7 @@ fn the_disk_can_be_the_slow_memory() {
         (outcome, stall.seconds() / time.seconds(), run.totals().clone())
     };
     let (fast, ..) = run(&Home::fast());
-    for (policy, lookahead) in [("cachedarrays-lm", 0), ("cachedarrays-lmp", 3)] {
+    for (policy, lookahead) in [("cachedarrays-lm", 0), ("cachedarrays-lmp", 3), ("sentinel", 0)] {
         let slow = Backing::File(folder.0.display().to_string());
         let home = Home { policy, share: 0.2, slow, lookahead };
         let (outcome, share, totals) = run(&home);

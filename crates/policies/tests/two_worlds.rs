@@ -2,7 +2,7 @@
 //! the same results as all-fast memory.
 
 use tiercel_core::{Bytes, Event, Machine, Manager, TierId};
-use tiercel_policies::{NAMES, by_name};
+use tiercel_policies::{BELOW, NAMES, TIMED, by_name};
 use tiercel_run::{Executor, Host, Sim, Stage, World};
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 use tiercel_workload::Trace;
@@ -57,13 +57,14 @@ fn decisions_are_the_same_in_both_worlds_and_results_as_in_fast_memory() {
         let (_, fast) = play(&trace, &roomy, stage(&roomy), "fast-only", 0);
         let expected = fast.backend().kernels().digest;
         for name in NAMES.into_iter().filter(|name| *name != "fast-only") {
-            if name == "memory-mode" && !tight.tier(tight.slowest()).computable {
+            if BELOW.contains(&name) && !tight.tier(tight.slowest()).computable {
                 continue;
             }
             for lookahead in [0, 2] {
                 let (simulated, _) = play(&trace, &tight, Sim::new(tight.clone()), name, lookahead);
                 let (real, host) = play(&trace, &tight, stage(&tight), name, lookahead);
-                assert_eq!(simulated, real, "{name}");
+                // Whoever decides by the clock decides by another one here.
+                assert!(TIMED.contains(&name) || simulated == real, "{name} decides otherwise");
                 assert_eq!(host.backend().kernels().digest, expected, "{name} computes something else");
             }
         }

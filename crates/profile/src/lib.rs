@@ -1,7 +1,8 @@
 //! How long kernels take with their operands in given tiers, and the machines that are known by name.
 //!
 //! [`Model`] answers for machines that we do not have: a roofline whose parameters stand in the machine file, fitted
-//! by [`fit`] to the profile that AutoTM's authors measured ([`autotm`] reads it). [`machines`] are the shipped ones.
+//! by [`fit`] to the profile that AutoTM's authors measured ([`autotm`] reads it). [`machines`] are the shipped ones, and
+//! [`probe`](mod@probe) measures the one that we are on.
 //!
 //! ```
 //! use tiercel_core::TierId;
@@ -21,11 +22,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod accesses;
 pub mod autotm;
 pub mod fit;
 pub mod kinds;
 pub mod machines;
+pub mod measured;
 mod minimise;
 pub mod model;
+pub mod probe;
+pub mod sharing;
 
+pub use accesses::{Accesses, Counting};
+pub use measured::Measured;
 pub use model::{Model, ModelError};

@@ -20,14 +20,12 @@ pub const ALL: [(&str, &str); 9] = [
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NamedError {
     /// No machine has this name.
-    #[error("there is no machine `{name}`{hint}; the machines are {known}")]
+    #[error("no machine `{name}`; {}", .nearest.map_or_else(known, |n| format!("did you mean `{n}`?")))]
     Unknown {
         /// The name that was asked for.
         name: String,
-        /// What may have been meant.
-        hint: String,
-        /// The names that exist.
-        known: String,
+        /// The machine whose name is most like it.
+        nearest: Option<&'static str>,
     },
     /// The machine's file is wrong.
     #[error(transparent)]
@@ -44,7 +42,9 @@ pub fn named(name: &str) -> Result<Machine, NamedError> {
     if let Some((_, file)) = ALL.iter().find(|(known, _)| *known == name) {
         return Ok(Machine::parse(file)?);
     }
-    let hint = nearest(name, names()).map_or(String::new(), |known| format!(" (the nearest is `{known}`)"));
-    let known = names().collect::<Vec<_>>().join(", ");
-    Err(NamedError::Unknown { name: name.to_string(), hint, known })
+    Err(NamedError::Unknown { name: name.to_string(), nearest: nearest(name, names()) })
+}
+
+fn known() -> String {
+    format!("there are {}", names().collect::<Vec<_>>().join(", "))
 }

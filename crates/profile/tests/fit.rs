@@ -109,7 +109,7 @@ fn kinds_of_nobody_are_refused() {
     let file = machine().to_toml();
     let without = &file[..file.find("[kernels]").unwrap()];
     for (like, what) in [
-        ("optane-autotn", "the nearest is `optane-autotm`"),
+        ("optane-autotn", "did you mean `optane-autotm`?"),
         ("cxl", "it has none of its own"),
         ("dram-throttled", "it has none of its own"),
     ] {

@@ -12,7 +12,7 @@ use tiercel_core::{
     Traffic,
 };
 use tiercel_workload::trace::Role;
-use tiercel_workload::{Tensor, TensorId, Trace};
+use tiercel_workload::{Tensor, TensorId, Trace, lifetimes};
 
 use crate::world::{Work, World, traffic_of};
 
@@ -26,6 +26,8 @@ struct Script {
     born: Vec<TensorId>,
     /// What to say of tensors once the kernel has ended.
     after: Vec<(TensorId, Hint)>,
+    /// Whether it is the last of its layer, or the layer's last before another phase.
+    ends_layer: bool,
 }
 
 /// What one iteration took.
@@ -180,6 +182,8 @@ impl<'t> Executor<'t> {
             self.prepare(manager, policy)?;
         }
         self.load(manager, policy, is_fed)?;
+        let iteration = self.iterations;
+        manager.note(|| Event::IterationBegan { iteration });
         let began = manager.now();
         let Totals { stall, fetched, evicted, .. } = *manager.totals();
         for ahead in 0..self.lookahead.min(self.scripts.len()) {
@@ -190,7 +194,6 @@ impl<'t> Executor<'t> {
         }
         let time = manager.now() - began;
         policy.iteration_ended(manager)?;
-        let iteration = self.iterations;
         manager.note(|| Event::IterationEnded { iteration });
         self.iterations += 1;
         let after = manager.totals();
@@ -209,6 +212,7 @@ impl<'t> Executor<'t> {
         at: usize,
     ) -> Result<(), Error> {
         let step = Step(at as u32);
+        policy.coming(manager, step, &self.trace.kernel(step).op)?;
         for &tensor in &self.scripts[at].born {
             let Some(info) = self.trace.tensors.get(tensor.0 as usize) else { continue };
             let name = Arc::clone(&self.names[tensor.0 as usize]);
@@ -237,7 +241,7 @@ impl<'t> Executor<'t> {
                 say(manager, policy, object, hint)?;
             }
         }
-        Ok(())
+        if self.scripts[at].ends_layer { policy.layer_ended(manager) } else { Ok(()) }
     }
 
     /// Runs a kernel whose operands are in place, and announces one that comes later beside it.
@@ -314,8 +318,15 @@ fn is_fed(tensor: &Tensor) -> bool {
 fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::with_capacity(trace.kernels.len());
     let mut seen = vec![false; trace.tensors.len()];
-    for kernel in &trace.kernels {
-        let mut script = Script { uses: Vec::new(), slots: Vec::new(), born: Vec::new(), after: Vec::new() };
+    let visits = lifetimes::visits(trace);
+    for (at, kernel) in trace.kernels.iter().enumerate() {
+        let mut script = Script {
+            uses: Vec::new(),
+            slots: Vec::new(),
+            born: Vec::new(),
+            after: Vec::new(),
+            ends_layer: visits.get(at + 1) != visits.get(at),
+        };
         let reads = kernel.reads.iter().map(|u| (u, Access::Read));
         for (u, access) in reads.chain(kernel.writes.iter().map(|u| (u, Access::Write))) {
             let slot = match script.uses.iter().position(|(tensor, ..)| *tensor == u.tensor) {

@@ -107,6 +107,17 @@ impl Memory {
         policy.after(manager, step, &operands)
     }
 
+    /// Says that a layer, or whatever part the program has of that kind, ends here.
+    pub fn layer_ended(&mut self) -> Result<(), Error> {
+        self.policy.layer_ended(&mut self.manager)
+    }
+
+    /// Says that a pass over the same kernels ends here, and the next one begins.
+    pub fn iteration_ended(&mut self) -> Result<(), Error> {
+        self.kernels = 0;
+        self.policy.iteration_ended(&mut self.manager)
+    }
+
     /// What has moved and waited so far.
     pub fn totals(&self) -> &Totals {
         self.manager.totals()

@@ -1,6 +1,6 @@
 //! Real memory with kernels that work on it: the host as a world for the executor.
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, Ticket};
+use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, Span, Ticket};
 use tiercel_workload::Tensor;
 
 use crate::host::Host;
@@ -138,6 +138,10 @@ impl<K> Backend for Stage<K> {
 
     fn cancel(&mut self, ticket: Ticket) {
         self.host.cancel(ticket);
+    }
+
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        self.host.span(ticket)
     }
 
     fn forget(&mut self, ticket: Ticket) {

@@ -28,7 +28,7 @@ impl KernelTime for Roofline {
 }
 
 /// The bytes that a kernel moves on each tier with its reads, then writes, on these tiers.
-fn traffic(kernel: &Kernel, tiers: &[TierId]) -> Vec<Traffic> {
+pub(crate) fn traffic(kernel: &Kernel, tiers: &[TierId]) -> Vec<Traffic> {
     let mut all: Vec<Traffic> = Vec::new();
     let reads = kernel.reads.iter().map(|u| (u.bytes, Bytes::ZERO));
     let writes = kernel.writes.iter().map(|u| (Bytes::ZERO, u.bytes));

@@ -79,6 +79,14 @@ fn compute(sim: &mut Sim, flops: u64, traffic: &[Traffic]) {
 }
 
 #[test]
+fn a_copy_on_demand_takes_the_latency_for_every_page() {
+    let mut sim = Sim::new(machine(1.0));
+    let ticket = sim.copy_paged(order(SLOW, FAST, 10_000), 3);
+    sim.wait(ticket).unwrap();
+    assert_eq!(sim.now(), Nanos(3 * 200 + 1_000));
+}
+
+#[test]
 fn a_copy_takes_latency_and_bytes_over_bandwidth() {
     let mut sim = Sim::new(machine(1.0));
     let out = sim.copy(order(FAST, SLOW, 4_000_000));

@@ -54,7 +54,7 @@ pub fn by_layers(trace: &Trace, layers: u32) -> Vec<Interval> {
 }
 
 /// Groups neighbouring steps that have the same key.
-fn cut(steps: u32, key: impl Fn(u32) -> u32) -> Vec<Interval> {
+pub fn cut(steps: u32, key: impl Fn(u32) -> u32) -> Vec<Interval> {
     let mut intervals: Vec<Interval> = Vec::new();
     for step in 0..steps {
         match intervals.last_mut() {

@@ -39,6 +39,7 @@ pub mod intervals;
 pub mod lifetimes;
 pub mod nets;
 pub mod open;
+pub mod recompute;
 pub mod schedule;
 pub mod spelling;
 mod storage;

@@ -7,6 +7,7 @@
 use tiercel_core::{Bytes, Step};
 
 use crate::graph::{Graph, Node, ValueId, cost};
+use crate::recompute::recompute;
 use crate::storage;
 use crate::trace::{Kernel, Phase, Role, Tensor, TensorId, Trace, Use};
 
@@ -76,6 +77,11 @@ impl Program {
     /// The node that runs at this step.
     pub fn node(&self, step: Step) -> &Node {
         &self.graph.nodes[step.0 as usize]
+    }
+
+    /// The same program with some values dropped after the forward pass and computed again for the backward pass.
+    pub fn recomputing(&self, dropped: &std::collections::HashSet<ValueId>) -> Program {
+        Program::new(recompute(&self.graph, dropped), Options::default())
     }
 
     /// The tensor of the trace that holds the bytes of `value`; `None` where no kernel touches it.

@@ -60,6 +60,11 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// Starts to copy a region's bytes into another region. The destination counts as holding them from now on;
     /// whoever needs them waits until they are there.
     pub fn copy(&mut self, from: RegionId, to: RegionId) -> Result<Ticket, Error> {
+        self.copy_paged(from, to, Bytes(u64::MAX))
+    }
+
+    /// The same for a copy that page faults ask for, page by page: each page takes the link's latency.
+    pub fn copy_paged(&mut self, from: RegionId, to: RegionId, page: Bytes) -> Result<Ticket, Error> {
         let source = self.regions.get(from.0).ok_or_else(|| unknown(from))?;
         let target = self.regions.get(to.0).ok_or_else(|| unknown(to))?;
         let refused = |what: RegionId, why| Err(Error::Refused { what: what.to_string(), why });
@@ -81,7 +86,8 @@ impl<B: Backend + ?Sized> Manager<B> {
         let (version, bytes, feeds_on) = (source.version, source.size, source.fill);
         let after = self.blockers(from, to);
         let (from_place, to_place) = (self.place_of(from), self.place_of(to));
-        let ticket = self.backend.copy(CopyOrder { from: from_place, to: to_place, bytes, after: &after });
+        let order = CopyOrder { from: from_place, to: to_place, bytes, after: &after };
+        let ticket = self.backend.copy_paged(order, bytes.0.div_ceil(page.0.max(1)).max(1));
         let flight = FlightId(self.flights.insert(Flight {
             ticket,
             object,
@@ -144,6 +150,11 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// Whether a copy that fills the object's primary may still fly.
     pub fn is_arriving(&self, object: ObjectId) -> bool {
         self.primary(object).is_some_and(|region| self.region(region).fill.is_some())
+    }
+
+    /// Whether a copy that fills this region may still fly.
+    pub fn is_filling(&self, region: RegionId) -> bool {
+        self.regions.get(region.0).is_some_and(|r| r.fill.is_some())
     }
 
     /// Waits until the object's bytes are in its primary, for policies that move synchronously; the time counts as a
@@ -308,7 +319,10 @@ impl<B: Backend + ?Sized> Manager<B> {
             self.ghosts[tier.index()].retain(|ghost| ghost.flight != id);
         }
         let Flight { ticket, object, .. } = flight;
-        self.note(|| Event::CopyEnded { ticket, object, outcome });
+        if self.journal.is_some() {
+            let span = self.backend.span(ticket);
+            self.note(|| Event::CopyEnded { ticket, object, outcome, span });
+        }
         flight
     }
 

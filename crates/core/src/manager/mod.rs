@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Place};
 use crate::error::{Error, Full};
 use crate::event::{Event, Stamped, Totals};
-use crate::heap::Window;
+use crate::heap::{End, Window};
 use crate::hint::Hint;
 use crate::machine::Machine;
 use crate::object::{Object, ObjectId};
@@ -250,6 +250,21 @@ impl<B: Backend + ?Sized> Manager<B> {
         Ok(self.adopt(tier, zone, block, size))
     }
 
+    /// Takes a loose region of `size` bytes that has whole units (pages, say) of a tier for itself.
+    pub fn allocate_whole(
+        &mut self,
+        tier: TierId,
+        size: Bytes,
+        unit: Bytes,
+        end: End,
+    ) -> Result<RegionId, Full> {
+        self.settle_many();
+        let next = self.regions.next_index();
+        let block = self.spaces[tier.index()].allocate_whole(ZoneId::MAIN, size, unit, end, next);
+        let block = block.ok_or(Full { tier, wanted: size })?;
+        Ok(self.adopt(tier, ZoneId::MAIN, block, size))
+    }
+
     /// Takes a loose region at a given offset of a tier.
     pub fn allocate_at(&mut self, place: Place, size: Bytes) -> Result<RegionId, Full> {
         self.settle_many();
@@ -396,17 +411,44 @@ impl<B: Backend + ?Sized> Manager<B> {
 
     /// Sets memory of a tier aside under a name.
     pub fn carve(&mut self, tier: TierId, name: &str, size: Bytes) -> Result<ZoneId, Full> {
-        self.spaces[tier.index()].carve(name, size).ok_or(Full { tier, wanted: size })
+        let zone = self.spaces[tier.index()].carve(name, size).ok_or(Full { tier, wanted: size })?;
+        self.note_zone(tier, zone, self.space(tier).heap(zone).capacity());
+        Ok(zone)
+    }
+
+    /// Sets `size` bytes at a place aside under a name.
+    pub fn carve_at(&mut self, place: Place, name: &str, size: Bytes) -> Result<ZoneId, Full> {
+        let zone = self.spaces[place.tier.index()].carve_at(name, place.offset, size);
+        zone.ok_or(Full { tier: place.tier, wanted: size })
     }
 
     /// Gives a zone another limit; `false` where what is in it, or behind it, is in the way.
     pub fn resize_zone(&mut self, tier: TierId, zone: ZoneId, limit: Bytes) -> bool {
-        self.spaces[tier.index()].resize(zone, limit)
+        let resized = self.spaces[tier.index()].resize(zone, limit);
+        if resized {
+            self.note_zone(tier, zone, self.space(tier).heap(zone).capacity());
+        }
+        resized
     }
 
     /// Gives a zone back to its tier; `false` where something is in it.
     pub fn dissolve_zone(&mut self, tier: TierId, zone: ZoneId) -> bool {
-        self.spaces[tier.index()].dissolve(zone)
+        let name: Arc<str> = Arc::from(self.space(tier).name(zone));
+        let place = Place { tier, offset: self.space(tier).base(zone) };
+        let dissolved = self.spaces[tier.index()].dissolve(zone);
+        if dissolved {
+            self.note(|| Event::Zoned { zone, name, place, bytes: Bytes::ZERO });
+        }
+        dissolved
+    }
+
+    /// Records where a zone is now.
+    fn note_zone(&mut self, tier: TierId, zone: ZoneId, bytes: Bytes) {
+        if self.journal.is_some() {
+            let place = Place { tier, offset: self.space(tier).base(zone) };
+            let name: Arc<str> = Arc::from(self.space(tier).name(zone));
+            self.note(|| Event::Zoned { zone, name, place, bytes });
+        }
     }
 
     /// Frees a contiguous stretch of `size` bytes of a tier: finds the stretch that is cheapest by `price` and
@@ -447,6 +489,9 @@ impl<B: Backend + ?Sized> Manager<B> {
     pub fn count_cached(&mut self, fetched: Bytes, evicted: Bytes) {
         self.totals.fetched += fetched;
         self.totals.evicted += evicted;
+        if fetched + evicted > Bytes::ZERO {
+            self.note(|| Event::Cached { fetched, evicted });
+        }
     }
 
     /// The error that says that a tier has no room for an object.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
-use tiercel_core::{Bytes, CopyError, CopyOrder, Nanos, Ticket};
+use tiercel_core::{Bytes, CopyError, CopyOrder, Nanos, Span, Ticket};
 
 use super::file::Buffer;
 use super::queue::{Chunk, Queue};
@@ -205,6 +205,11 @@ impl<M: Mover> Engine<M> {
         let mut state = self.shared.lock();
         state.queue.cancel(ticket, now);
         self.shared.spread(state);
+    }
+
+    /// When the bytes of a copy that has ended moved.
+    pub(crate) fn span(&self, ticket: Ticket) -> Option<Span> {
+        self.shared.lock().queue.span(ticket)
     }
 
     /// Drops what is known of a copy.

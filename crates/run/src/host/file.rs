@@ -162,7 +162,7 @@ fn reserve(file: &File, len: Bytes) -> io::Result<()> {
 }
 
 /// What a file could grow to: the room in its file system, or the process's own limit where that is less.
-fn available(file: &File) -> Bytes {
+pub(crate) fn available(file: &File) -> Bytes {
     // SAFETY: all-zero is a value of this plain structure.
     let mut found: libc::statvfs = unsafe { mem::zeroed() };
     // SAFETY: the descriptor is open, and the structure is ours to write.

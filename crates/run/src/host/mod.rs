@@ -11,13 +11,15 @@ mod file;
 mod memory;
 mod queue;
 pub mod stream;
-mod supply;
+pub mod supply;
 mod throttle;
 mod tiers;
 
 use std::ptr::NonNull;
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId, Traffic};
+use tiercel_core::{
+    Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId, Traffic,
+};
 
 pub use error::HostError;
 
@@ -145,6 +147,10 @@ impl Backend for Host {
 
     fn cancel(&mut self, ticket: Ticket) {
         self.engine.cancel(ticket);
+    }
+
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        self.engine.span(ticket)
     }
 
     fn forget(&mut self, ticket: Ticket) {

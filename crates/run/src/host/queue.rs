@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 
-use tiercel_core::{Bytes, CopyError, CopyOrder, Nanos, Place, Ticket};
+use tiercel_core::{Bytes, CopyError, CopyOrder, Nanos, Place, Span, Ticket};
 
 /// A part of a copy that one thread moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,10 @@ struct Job {
     /// How many copies must still end before this one may begin.
     pending: u32,
     since: Nanos,
+    /// When its lane took it up, once it has.
+    began: Option<Nanos>,
+    /// When it ended, once it has.
+    over: Nanos,
     /// The copies that had to end first, by ticket.
     after: Vec<u64>,
     /// The copies that wait for this one, by slot.
@@ -71,6 +75,8 @@ pub(crate) struct Lane {
     pub(crate) called: bool,
     /// How many threads the lane has of its own, once they have been started.
     pub(crate) staff: Option<u32>,
+    /// When it last had moved a chunk.
+    moved: Nanos,
     /// The copies that have chunks to hand out, by slot and ticket; some may have been cancelled meanwhile.
     line: VecDeque<(u32, u64)>,
 }
@@ -165,6 +171,8 @@ impl Queue {
             flying: 0,
             pending: 0,
             since: Nanos::ZERO,
+            began: None,
+            over: Nanos::ZERO,
             after,
             followers,
             error: None,
@@ -202,6 +210,8 @@ impl Queue {
                 whole: Bytes(job.bytes),
                 since: job.since,
             };
+            // No clock is read for that: it was ready, and what stood in line before it had been moved.
+            job.began.get_or_insert(job.since.max(at.moved));
             job.handed += bytes;
             job.flying += 1;
             at.active += 1;
@@ -215,7 +225,9 @@ impl Queue {
 
     /// Takes note that a chunk has been moved, or not.
     pub(crate) fn finish(&mut self, chunk: &Chunk, result: Result<(), CopyError>, now: Nanos) {
-        self.lanes[chunk.lane].active -= 1;
+        let lane = &mut self.lanes[chunk.lane];
+        lane.active -= 1;
+        lane.moved = now.max(lane.moved);
         let job = &mut self.jobs[chunk.slot as usize];
         job.flying -= 1;
         if let Err(error) = result
@@ -263,6 +275,13 @@ impl Queue {
             (true, None) => Some(Ok(())),
             (true, Some(error)) => Some(Err(error.clone())),
         }
+    }
+
+    /// When the bytes of a copy that has ended moved.
+    pub(crate) fn span(&self, ticket: Ticket) -> Option<Span> {
+        let job = &self.jobs[*self.slots.get(&ticket.0)? as usize];
+        let began = job.began.filter(|_| job.ended)?;
+        Some(Span { began, ended: job.over })
     }
 
     /// The lane where a thread could hasten the end of a copy: its own, or one where a copy waits that it waits
@@ -350,6 +369,7 @@ impl Queue {
             let job = &mut self.jobs[slot as usize];
             debug_assert!(!job.ended && job.flying == 0 && job.pending == 0);
             job.ended = true;
+            job.over = now;
             self.news |= mem::take(&mut job.awaited);
             let ticket = job.ticket;
             let error = job.error.as_ref().map(|error| inherited(ticket, error));

@@ -10,25 +10,27 @@ use std::path::{Path, PathBuf};
 
 use tiercel_core::Bytes;
 
+use super::file::available;
+
 /// Kept back for the rest of the process.
 const RESERVE: Bytes = Bytes::mib(64);
 
 /// Memory that this process could still take.
-pub(crate) fn memory() -> Bytes {
+pub fn memory() -> Bytes {
     let machine = field("/proc/meminfo", "MemAvailable:").unwrap_or(Bytes(u64::MAX));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| control_group(&text));
     machine.min(group.unwrap_or(machine)).saturating_sub(RESERVE)
 }
 
 /// Memory that this process could still take on one NUMA node; `None` where there is no such node.
-pub(crate) fn node(node: u32) -> Option<Bytes> {
+pub fn node(node: u32) -> Option<Bytes> {
     let file = format!("/sys/devices/system/node/node{node}/meminfo");
     let free = field(&file, "MemFree:")?;
     Some((free + field(&file, "Inactive(file):").unwrap_or_default()).saturating_sub(RESERVE))
 }
 
 /// The NUMA nodes of this machine as people write them, such as `0-3`.
-pub(crate) fn nodes() -> String {
+pub fn nodes() -> String {
     let online = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
     match online.trim() {
         "" => "none".to_string(),
@@ -36,8 +38,40 @@ pub(crate) fn nodes() -> String {
     }
 }
 
+/// The numbers of the NUMA nodes that have memory.
+pub fn node_numbers() -> Vec<u32> {
+    let has_memory = |node: &u32| {
+        let file = format!("/sys/devices/system/node/node{node}/meminfo");
+        field(&file, "MemTotal:").is_some_and(|total| total > Bytes::ZERO)
+    };
+    numbers(&nodes()).into_iter().filter(has_memory).collect()
+}
+
+/// The cores of a NUMA node.
+pub fn cores(node: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
+    numbers(list.unwrap_or_default().trim())
+}
+
+/// The numbers in a list as the system writes it, such as `0-3,8`; what cannot be read is left out.
+fn numbers(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        // No machine has more; a file that says so is not to be believed.
+        (last < 65_536).then_some(first..=last)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// Room for files in a folder; `None` where there is no such folder.
+pub fn disk(folder: &Path) -> Option<Bytes> {
+    let opened = fs::File::open(folder).ok()?;
+    opened.metadata().ok()?.is_dir().then(|| available(&opened))
+}
+
 /// The size of the largest cache of the first core at a level, as the system tells it.
-pub(crate) fn cache(level: u32) -> Option<Bytes> {
+pub fn cache(level: u32) -> Option<Bytes> {
     let read = |index: u32, what: &str| {
         fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{what}")).ok()
     };
@@ -99,6 +133,22 @@ mod tests {
         let total = field("/proc/meminfo", "MemTotal:").expect("Linux tells its memory");
         assert!(memory() > Bytes::ZERO && memory() < total);
         assert_eq!(field("/proc/meminfo", "NoSuchThing:"), None);
+    }
+
+    #[test]
+    fn lists_of_numbers_read() {
+        assert_eq!(numbers("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(numbers("0"), [0]);
+        for nothing in ["", "none", "3-", "-1", "5-2", "0-99999999999", "0-4000000000"] {
+            assert_eq!(numbers(nothing), [] as [u32; 0], "{nothing}");
+        }
+    }
+
+    #[test]
+    fn disks_have_room_and_what_is_no_folder_has_none() {
+        assert!(disk(&std::env::temp_dir()).is_some_and(|room| room > Bytes::ZERO));
+        assert_eq!(disk(Path::new("/no/such/folder")), None);
+        assert_eq!(disk(Path::new("/proc/meminfo")), None);
     }
 
     #[test]

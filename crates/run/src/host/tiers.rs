@@ -23,7 +23,7 @@ use super::throttle::{Clock, Throttle};
 const REQUEST: u64 = 4 << 20;
 
 /// The least and the most that one thread moves at a time between memories.
-const CHUNKS: (u64, u64) = (1 << 20, 4 << 20);
+const CHUNKS: (u64, u64) = (512 << 10, 4 << 20);
 
 /// The least between memories of which one is throttled.
 const PACED: u64 = 64 << 10;

@@ -9,10 +9,10 @@ mod share;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Ticket, TierId};
+use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId};
 use tiercel_workload::Tensor;
 
-use crate::times::{KernelTime, Roofline};
+use crate::times::{KernelTime, Roofline, traffic};
 use crate::world::{Work, World};
 use share::{Demand, Shares};
 
@@ -21,6 +21,10 @@ use share::{Demand, Shares};
 struct Transfer {
     lane: (TierId, TierId),
     after: Vec<Ticket>,
+    /// When its lane took it up; of use only then.
+    began: f64,
+    /// How often it takes the link's latency.
+    pages: u64,
     /// When its first byte may move; set when its lane takes it up.
     flows_at: Option<f64>,
     remaining: f64,
@@ -45,6 +49,8 @@ pub struct Sim {
     transfers: BTreeMap<Ticket, Transfer>,
     /// Copies by link, in order; the lane works on one of them at a time.
     lanes: BTreeMap<(TierId, TierId), VecDeque<Ticket>>,
+    /// When copies that have ended were on their lanes, until they are forgotten.
+    spans: BTreeMap<Ticket, Span>,
     shares: Shares,
     /// The tiers of a kernel's operands; kept to be used again.
     tiers: Vec<TierId>,
@@ -66,6 +72,7 @@ impl Sim {
             tickets: 0,
             transfers: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            spans: BTreeMap::new(),
             tiers: Vec::new(),
         }
     }
@@ -92,7 +99,8 @@ impl Sim {
             if let Some(next) = queue.iter().find(ready).copied() {
                 let latency = machine.link(lane.0, lane.1).map_or(Nanos::ZERO, |link| link.latency);
                 let transfer = transfers.get_mut(&next).expect("a queued copy exists");
-                transfer.flows_at = Some(*clock + latency.0 as f64);
+                transfer.began = *clock;
+                transfer.flows_at = Some(*clock + latency.0 as f64 * transfer.pages as f64);
             }
         }
     }
@@ -148,6 +156,10 @@ impl Sim {
         if let Some(transfer) = self.transfers.remove(&ticket) {
             let queue = self.lanes.get_mut(&transfer.lane).expect("a copy has a lane");
             queue.retain(|other| *other != ticket);
+            if transfer.flows_at.is_some() {
+                let span = Span { began: whole(transfer.began), ended: whole(self.clock) };
+                self.spans.insert(ticket, span);
+            }
         }
     }
 
@@ -159,12 +171,17 @@ impl Sim {
 
 impl Backend for Sim {
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.copy_paged(order, 1)
+    }
+
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let lane = (order.from.tier, order.to.tier);
         let after = order.after.iter().copied().filter(|t| self.transfers.contains_key(t)).collect();
         let remaining = order.bytes.0.max(1) as f64;
-        self.transfers.insert(ticket, Transfer { lane, after, flows_at: None, remaining });
+        let transfer = Transfer { lane, after, pages, began: 0.0, flows_at: None, remaining };
+        self.transfers.insert(ticket, transfer);
         self.lanes.entry(lane).or_default().push_back(ticket);
         ticket
     }
@@ -185,11 +202,22 @@ impl Backend for Sim {
         self.end(ticket);
     }
 
-    fn forget(&mut self, _ticket: Ticket) {}
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        self.spans.get(&ticket).copied()
+    }
+
+    fn forget(&mut self, ticket: Ticket) {
+        self.spans.remove(&ticket);
+    }
 
     fn now(&self) -> Nanos {
-        Nanos((self.clock - 1e-3).ceil().max(0.0) as u64)
+        whole(self.clock)
     }
+}
+
+/// A moment of the clock in whole nanoseconds.
+fn whole(clock: f64) -> Nanos {
+    Nanos((clock - 1e-3).ceil().max(0.0) as u64)
 }
 
 impl World for Sim {
@@ -216,6 +244,23 @@ impl World for Sim {
     fn measured(&self) -> bool {
         false
     }
+}
+
+/// The shares of their undisturbed speeds that a kernel and copies beside it get: the kernel's first.
+///
+/// The kernel's reads, then writes, lie on `tiers` and it takes `alone` undisturbed; each copy is a pair of tiers.
+pub fn beside(
+    machine: &Machine,
+    kernel: &tiercel_workload::Kernel,
+    tiers: &[TierId],
+    alone: Nanos,
+    copies: &[(TierId, TierId)],
+) -> Vec<f64> {
+    let seconds = alone.0.max(1) as f64 / 1e9;
+    let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds)];
+    let speed = |(from, to)| machine.link(from, to).map_or(0.0, |link| link.speed().0);
+    demands.extend(copies.iter().map(|lane| Demand::copy(lane.0, lane.1, speed(*lane))));
+    Shares::new(machine).divide(&demands)
 }
 
 /// How long it takes to copy `bytes` between two tiers with nothing else going on.

@@ -154,6 +154,16 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         self.manager.backend().host().buffered(tier)
     }
 
+    /// Starts to keep what happens.
+    pub fn record_events(&mut self) {
+        self.manager.record();
+    }
+
+    /// What has happened since, so far.
+    pub fn take_events(&mut self) -> Vec<tiercel_core::Stamped> {
+        self.manager.take_events()
+    }
+
     /// Starts to record how long each kernel of the training iteration takes with its operands where they are.
     pub fn record_times(&mut self) {
         self.manager.backend_mut().times().get_or_insert_default();

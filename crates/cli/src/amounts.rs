@@ -1,0 +1,56 @@
+//! Shares and durations as people write them on a command line.
+
+use std::time::Duration;
+
+/// `5%` or `0.05`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let bad = || format!("`{text}` is no share such as 5% or 0.05");
+    let (number, whole) = match text.trim().strip_suffix('%') {
+        Some(number) => (number.trim(), 100.0),
+        None => (text.trim(), 1.0),
+    };
+    let share = number.parse::<f64>().map_err(|_| bad())? / whole;
+    if share.is_finite() && (0.0..=100.0).contains(&share) { Ok(share) } else { Err(bad()) }
+}
+
+/// `10s`, `500ms`, `2m`, or seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("`{text}` is no time such as 10s, 500ms or 2m");
+    let text = text.trim();
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| bad())?;
+    let seconds = match text[digits..].trim() {
+        "" | "s" => number,
+        "ms" => number / 1e3,
+        "m" | "min" => number * 60.0,
+        _ => return Err(bad()),
+    };
+    // A year is enough for anybody.
+    if seconds <= 3.2e7 { Ok(Duration::from_secs_f64(seconds)) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_read() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share(" 0.5 % "), Ok(0.005));
+        assert_eq!(share("0.25"), Ok(0.25));
+        for text in ["", "%", "-1%", "nan", "inf%", "five"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_read() {
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("20 ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "s", "-1s", "1h", "1e400", "99999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

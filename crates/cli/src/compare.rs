@@ -1,0 +1,237 @@
+//! `tiercel compare`: networks under systems with several amounts of fast memory, simulated like for like.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tiercel_report::{Comparison, Report};
+use tiercel_systems::compare::{Cell, Grid, geometric_mean};
+use tiercel_systems::{ALL, Fast, Options, System, named};
+use tiercel_workload::{Lifetimes, Trace, nets};
+
+use crate::amounts::share;
+use crate::files::{self, end_when_interrupted};
+use crate::machine;
+use crate::progress::Progress;
+use crate::scene::{document, fraction, net_name};
+use crate::sizes::Sizes;
+use crate::staged;
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel compare resnet200,vgg19 --batch 512 --machine optane-autotm --fast 10%,20%,40% --systems all
+      how much slower each system is than having all memory fast
+  tiercel compare all --machine cxl --systems first-touch,cachedarrays-lm,autotm-sync --json
+      every network with a fifth of its peak in fast memory, for another program to read";
+
+/// Compare systems over networks and amounts of fast memory, in simulation.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Networks (`tiercel list` names them), ONNX files or traces; `all` for every network
+    #[arg(value_name = "NET,NET", value_delimiter = ',', required = true)]
+    what: Vec<String>,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// A machine (`tiercel list` names them), a machine file, or `here`
+    #[arg(long, value_name = "M", default_value = "here")]
+    machine: String,
+    /// Fast memory: shares of what is kept at the peak, or amounts
+    #[arg(long, value_name = "10%,20%", value_delimiter = ',', default_value = "20%")]
+    fast: Vec<Fast>,
+    /// The systems, or `all`
+    #[arg(long, value_name = "S,S", value_delimiter = ',', default_value = "all")]
+    systems: Vec<String>,
+    /// Iterations that count, of each
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: u32,
+    /// For planners: the gap between plan and bound that is good enough
+    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
+    gap: f64,
+    /// For planners: the rounds of search after which the best plan so far is taken
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    rounds: u32,
+    /// Simulations at a time; results do not depend on it [default: one a core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// One JSON document instead of the tables
+    #[arg(long)]
+    json: bool,
+    /// Write one page with tables and curves, which needs nothing but a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write that document to this file too
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Seed of searches
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, String> {
+    end_when_interrupted();
+    for path in arguments.html.iter().chain(&arguments.out) {
+        files::check(path)?;
+    }
+    let systems = systems(&arguments.systems)?;
+    let machine = machine::open(&arguments.machine)?;
+    let times = machine::times(&machine)?;
+    let workloads = workloads(arguments)?;
+    let traces: Vec<(String, Trace)> =
+        workloads.iter().map(|(name, _, trace)| (name.clone(), trace.clone())).collect();
+    let grid = Grid {
+        traces: &traces,
+        machine: &machine,
+        times: &times,
+        systems: &systems,
+        fast: &arguments.fast,
+        options: Options {
+            gap: arguments.gap,
+            // A time would make results depend on how busy this machine is; rounds do not.
+            time: Duration::MAX,
+            rounds: arguments.rounds,
+            seed: arguments.seed,
+            ..Options::default()
+        },
+        iterations: arguments.iterations,
+        threads: arguments.threads.unwrap_or_else(staged::cores),
+    };
+    let progress = Progress::new(grid.len(), "simulating");
+    let cells = grid.run(|| progress.tick());
+    drop(progress);
+    if let Some(Err(error)) = cells.iter().map(|cell| &cell.run).find(|run| run.is_err())
+        && cells.iter().all(|cell| cell.run.is_err())
+    {
+        return Err(format!("nothing could be run: {error}"));
+    }
+    let batches: Vec<Option<u64>> = workloads.iter().map(|(_, batch, _)| *batch).collect();
+    let rows: Vec<Value> =
+        cells.iter().map(|cell| row(cell, &traces, &batches, &machine.name, arguments.seed)).collect();
+    let all = format!("{:#}\n", Value::Array(rows));
+    if let Some(path) = &arguments.out {
+        files::replace(path, &all)?;
+    }
+    if let Some(path) = &arguments.html {
+        let title = format!("Systems compared on {}", machine.name);
+        let report = Report::of_rows(title, Comparison::parse(all.as_bytes())?);
+        files::replace(path, report.html())?;
+    }
+    if arguments.json {
+        return Ok(all);
+    }
+    let mut page = String::new();
+    // Writing to a string never fails.
+    let _ = tables(&mut page, &grid, &cells, &batches);
+    Ok(page)
+}
+
+fn systems(names: &[String]) -> Result<Vec<&'static System>, String> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(ALL.iter().collect());
+    }
+    let mut systems: Vec<&System> = Vec::new();
+    for name in names {
+        let system = named(name).map_err(|error| error.to_string())?;
+        if !systems.iter().any(|known| known.name == system.name) {
+            systems.push(system);
+        }
+    }
+    Ok(systems)
+}
+
+/// The workloads: their names, batches and traces.
+fn workloads(arguments: &Arguments) -> Result<Vec<(String, Option<u64>, Trace)>, String> {
+    let mut names: Vec<&str> = Vec::new();
+    for what in &arguments.what {
+        if what == "all" {
+            names.extend(nets::all().iter().map(|net| net.name));
+        } else {
+            names.push(what);
+        }
+    }
+    let open = |name: &str| {
+        let workload = arguments.sizes.open(name)?;
+        let trace = workload.trace();
+        if trace.kernels.is_empty() {
+            return Err(format!("{name}: there is nothing to run: no kernel"));
+        }
+        Ok((net_name(name, trace), workload.batch(), trace.clone()))
+    };
+    names.into_iter().map(open).collect()
+}
+
+fn row(cell: &Cell, traces: &[(String, Trace)], batches: &[Option<u64>], machine: &str, seed: u64) -> Value {
+    let peak = Lifetimes::new(&traces[cell.trace].1).peak().1;
+    let mut fields = match &cell.run {
+        Ok(run) => document(run, peak, seed),
+        Err(error) => {
+            let mut fields = serde_json::Map::new();
+            fields.insert("system".into(), json!(cell.system));
+            fields.insert("machine".into(), json!(machine));
+            fields.insert("error".into(), json!(error.to_string()));
+            fields
+        }
+    };
+    fields.insert("net".into(), json!(traces[cell.trace].0));
+    fields.insert("batch".into(), json!(batches[cell.trace]));
+    // What was asked for, also where a system was given all.
+    fields.insert("fast_bytes".into(), json!(cell.fast.0));
+    fields.insert("fast_fraction".into(), json!(fraction(cell.fast, peak)));
+    fields.insert("fast_only_ns".into(), json!(cell.fast_only.map(|time| time.0)));
+    fields.insert("slowdown".into(), json!(cell.slowdown()));
+    Value::Object(fields)
+}
+
+/// A table for each network, and one of the means.
+fn tables(out: &mut String, grid: &Grid<'_>, cells: &[Cell], batches: &[Option<u64>]) -> std::fmt::Result {
+    let width = grid.systems.iter().map(|system| system.name.len()).max().unwrap_or(0).max(14);
+    let heads: String = grid.fast.iter().map(|fast| format!("{:>10}", fast.to_string())).collect();
+    writeln!(out, "times as long as fast-only, simulated on {}\n", grid.machine.name)?;
+    let cell = |trace: usize, fast: usize, system: usize| {
+        &cells[(trace * grid.fast.len() + fast) * grid.systems.len() + system]
+    };
+    for (trace, (name, _)) in grid.traces.iter().enumerate() {
+        let goal = cells.iter().find(|cell| cell.trace == trace).and_then(|cell| cell.fast_only);
+        let batch = batches[trace].map_or(String::new(), |batch| format!(", batch {batch}"));
+        let goal = goal.map_or("cannot be run".to_string(), |time| time.to_string());
+        writeln!(out, "{name}{batch}: fast-only {goal}")?;
+        writeln!(out, "  {:<width$}{heads}", "fast memory")?;
+        for (at, system) in grid.systems.iter().enumerate() {
+            let figures = (0..grid.fast.len()).map(|fast| shown(cell(trace, fast, at).slowdown()));
+            writeln!(out, "  {:<width$}{}", system.name, figures.collect::<String>())?;
+        }
+        writeln!(out)?;
+    }
+    if grid.traces.len() > 1 {
+        writeln!(out, "geometric mean over {} networks", grid.traces.len())?;
+        writeln!(out, "  {:<width$}{heads}", "fast memory")?;
+        for (at, system) in grid.systems.iter().enumerate() {
+            let mean = |fast| {
+                let all: Option<Vec<f64>> =
+                    (0..grid.traces.len()).map(|trace| cell(trace, fast, at).slowdown()).collect();
+                all.and_then(|all| geometric_mean(all.into_iter()))
+            };
+            let figures = (0..grid.fast.len()).map(|fast| shown(mean(fast)));
+            writeln!(out, "  {:<width$}{}", system.name, figures.collect::<String>())?;
+        }
+        writeln!(out)?;
+    }
+    let mut reasons: Vec<String> = Vec::new();
+    for cell in cells {
+        if let Err(error) = &cell.run {
+            reasons.push(format!("{} with {}: {error}", grid.traces[cell.trace].0, cell.fast));
+        }
+    }
+    reasons.iter().take(10).try_for_each(|reason| writeln!(out, "- {reason}"))?;
+    if reasons.len() > 10 {
+        writeln!(out, "- and {} more that could not be run; --json has them all", reasons.len() - 10)?;
+    }
+    Ok(())
+}
+
+fn shown(slowdown: Option<f64>) -> String {
+    slowdown.map_or(format!("{:>10}", "-"), |slowdown| format!("{slowdown:>10.3}"))
+}

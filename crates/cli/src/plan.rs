@@ -1,0 +1,304 @@
+//! `tiercel plan`: where every tensor should live, how good that is, and what it costs.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tiercel_core::{Bytes, Nanos};
+use tiercel_plan::recompute::fastest;
+use tiercel_systems::curve::{Price, least_fast};
+use tiercel_systems::{DEFAULT, Fast, Options, Run, System, named, simulate};
+
+use tiercel_workload::Trace;
+
+use crate::amounts::{duration, share};
+use crate::files::{self, end_when_interrupted};
+use crate::progress::Progress;
+use crate::scene::{Scene, fraction};
+use crate::sizes::Sizes;
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel plan vgg19 --batch 2048 --machine optane-autotm --fast 20% --system autotm-sync --out plan.json
+      a plan for a fifth of the peak in fast memory; `tiercel run vgg19 --batch 2048 --plan plan.json` plays it
+  tiercel plan resnet200 --batch 512 --machine optane-autotm --fast 10%,20%,40%,80%
+      the iteration against fast memory, with what the memory costs
+  tiercel plan resnet200 --batch 512 --machine optane-autotm --within 5%
+      the least fast memory that costs at most 5 % of the speed";
+
+/// Decide ahead of time where every tensor lives, and say how good that is.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A network (`tiercel list` names them), an ONNX file or a trace
+    #[arg(value_name = "NET|FILE")]
+    what: String,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// A machine (`tiercel list` names them), a machine file, or `here`
+    #[arg(long, value_name = "M", default_value = "here")]
+    machine: String,
+    /// Fast memory: a share of what is kept at the peak, or an amount; several for a curve
+    #[arg(long, value_name = "20%|8GiB", value_delimiter = ',', default_value = "20%")]
+    fast: Vec<Fast>,
+    /// Find the least fast memory with which an iteration takes no longer than this beyond fast-only
+    #[arg(long, value_name = "5%", value_parser = share, conflicts_with = "fast")]
+    within: Option<f64>,
+    /// Who plans, or decides while running
+    #[arg(long, value_name = "S", default_value = DEFAULT)]
+    system: String,
+    /// The gap between plan and bound that is good enough
+    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
+    gap: f64,
+    /// The time after which the best plan so far is taken
+    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
+    time: Duration,
+    /// Write the plan to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// One JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Seed of the search
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Iterations that are simulated to see how a plan does; the first after the warm-up is like all others.
+const ITERATIONS: u32 = 1;
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, String> {
+    end_when_interrupted();
+    let system = named(&arguments.system).map_err(|error| error.to_string())?;
+    if arguments.out.is_some() && arguments.fast.len() > 1 {
+        return Err("--out takes one plan; give one --fast".to_string());
+    }
+    arguments.out.as_deref().map_or(Ok(()), files::check)?;
+    let scene = Scene::open(&arguments.what, &arguments.sizes, &arguments.machine)?;
+    let options =
+        Options { gap: arguments.gap, time: arguments.time, seed: arguments.seed, ..Options::default() };
+    let ends = Ends::new(&scene, options)?;
+    let runs = match arguments.within {
+        Some(within) => vec![inverse(&scene, system, options, &ends, within)?],
+        None => sweep(&scene, system, options, &arguments.fast)?,
+    };
+    if let Some(path) = &arguments.out {
+        if runs[0].rewritten.is_some() {
+            return Err(format!(
+                "{} computes some activations again, which a plan alone cannot say; `--system autotm-async` only moves",
+                system.name
+            ));
+        }
+        let planned = runs[0].planned.as_ref();
+        let plan = planned.ok_or_else(|| format!("{} does not plan ahead: there is no plan", system.name))?;
+        let text = serde_json::to_string(&plan.plan).map_err(|error| error.to_string())?;
+        files::replace(path, &text)?;
+    }
+    if arguments.json {
+        let documents: Vec<Value> = runs.iter().map(|run| document(&scene, run, &ends, arguments)).collect();
+        return Ok(match &documents[..] {
+            [one] => format!("{one:#}\n"),
+            _ => format!("{:#}\n", Value::Array(documents)),
+        });
+    }
+    let mut page = String::new();
+    // Writing to a string never fails.
+    let _ = match &runs[..] {
+        [one] => single(&mut page, &scene, one, &ends, arguments.within),
+        _ => curve(&mut page, &scene, &runs, &ends),
+    };
+    Ok(page)
+}
+
+/// The two ends that every plan lies between.
+struct Ends {
+    fast_only: Nanos,
+    slow_only: Option<Nanos>,
+}
+
+impl Ends {
+    fn new(scene: &Scene, options: Options) -> Result<Ends, String> {
+        let play = |name: &str| {
+            let setting = scene.setting(&scene.machine, options);
+            let run = named(name).and_then(|system| simulate(system, &setting, ITERATIONS));
+            run.map(|run| run.time()).map_err(|error| error.to_string())
+        };
+        // Slow memory alone may be impossible, where kernels cannot work there.
+        Ok(Ends { fast_only: play("fast-only")?, slow_only: play("slow-only").ok() })
+    }
+
+    fn slowdown(&self, run: &Run) -> f64 {
+        run.time().0 as f64 / self.fast_only.0.max(1) as f64
+    }
+}
+
+fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Result<Vec<Run>, String> {
+    let progress = Progress::new(fast.len(), "planning");
+    let play = |fast: &Fast| {
+        let machine = scene.with_fast(*fast);
+        let run = simulate(system, &scene.setting(&machine, options), ITERATIONS);
+        progress.tick();
+        run.map_err(|error| format!("with {fast} of fast memory: {error}"))
+    };
+    fast.iter().map(play).collect()
+}
+
+/// `0.055` as `5.5 %`.
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e6).round() / 1e4)
+}
+
+fn inverse(
+    scene: &Scene,
+    system: &System,
+    options: Options,
+    ends: &Ends,
+    within: f64,
+) -> Result<Run, String> {
+    let progress = Progress::new(8, "searching");
+    let setting = scene.setting(&scene.machine, options);
+    let found = least_fast(system, &setting, ends.fast_only, within, ITERATIONS, || progress.tick());
+    found.map_err(|error| error.to_string())?.ok_or_else(|| {
+        format!(
+            "{} is never within {} of fast-only ({}), not even with {} of fast memory",
+            system.name,
+            percent(within),
+            ends.fast_only,
+            Fast::Share(1.25).bytes(scene.peak, scene.machine.grain())
+        )
+    })
+}
+
+/// What was played: the workload, or what the system made of it.
+fn played<'a>(scene: &'a Scene, run: &'a Run) -> &'a Trace {
+    run.rewritten.as_ref().map_or(scene.trace(), |program| &program.trace)
+}
+
+/// The time that kernels take which are computed again, with everything in fast memory.
+fn recomputed(scene: &Scene, run: &Run) -> Nanos {
+    let work = |trace: &Trace| -> f64 { fastest(&trace.kernels, &run.machine, &scene.times).iter().sum() };
+    Nanos((work(played(scene, run)) - work(scene.trace())).max(0.0).round() as u64)
+}
+
+fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Value {
+    let plan = run.planned.as_ref().map(|planned| &planned.plan);
+    let fast = run.machine.tiers[0].capacity;
+    let price = Price::of(run, scene.peak);
+    let time = plan.map_or(run.time(), |plan| Nanos(plan.iteration_ns.round() as u64));
+    let (fetched, evicted) = match plan {
+        Some(plan) => plan.traffic(played(scene, run), &run.machine),
+        None => (run.fetched(), run.evicted()),
+    };
+    let layout = run.planned.as_ref().and_then(|planned| planned.layout(played(scene, run), &run.machine));
+    json!({
+        "net": scene.net,
+        "batch": scene.workload.batch(),
+        "machine": run.machine.name,
+        "system": run.system,
+        "seed": arguments.seed,
+        "peak_bytes": scene.peak.0,
+        "fast_bytes": fast.0,
+        "fast_fraction": fraction(fast, scene.peak),
+        "iteration_ns": time.0,
+        "simulated_ns": run.time().0,
+        "fast_only_ns": ends.fast_only.0,
+        "slow_only_ns": ends.slow_only.map(|time| time.0),
+        "slowdown": ends.slowdown(run),
+        "within": arguments.within,
+        "bound_ns": plan.map(|plan| plan.bound_ns.round() as u64),
+        "gap": plan.map(|plan| plan.gap()),
+        "solve_ms": run.planned.as_ref().and_then(|p| p.solve).map(|time| time.as_secs_f64() * 1e3),
+        "moves": plan.map(|plan| plan.moves.len()),
+        "fetched_bytes": fetched.0,
+        "evicted_bytes": evicted.0,
+        "recomputed_ns": recomputed(scene, run).0,
+        "stall_ns": run.stall().0,
+        "peak_fast_bytes": run.peak_fast().0,
+        "layout_bytes": layout.map(|bytes| bytes.0),
+        "memory_price": price.map(|price| price.used),
+        "memory_price_all_fast": price.map(|price| price.all_fast),
+        "memory_price_share": price.map(|price| price.share()),
+    })
+}
+
+fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Option<f64>) -> std::fmt::Result {
+    let fast = run.machine.tiers[0].capacity;
+    let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
+    match within {
+        None => writeln!(out, "{}: {}\n", scene.title(), run.system)?,
+        Some(within) => {
+            writeln!(out, "{}: {} within {} of fast-only\n", scene.title(), run.system, percent(within))?;
+        }
+    }
+    let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");
+    row(
+        "fast memory",
+        format!("{fast}, {share:.0} % of the peak of {}; {} used", scene.peak, run.peak_fast()),
+    )?;
+    let slower = (ends.slowdown(run) - 1.0) * 100.0;
+    row("iteration", format!("{} simulated, {slower:.1} % longer than fast-only", run.time()))?;
+    if let Some(planned) = &run.planned {
+        let plan = &planned.plan;
+        let [cost, bound] = [plan.iteration_ns, plan.bound_ns].map(|ns| Nanos(ns.round() as u64));
+        let gap = plan.gap() * 100.0;
+        row("planned", format!("{cost}; no plan of this kind takes less than {bound} (gap {gap:.2} %)"))?;
+        if let Some(time) = planned.solve {
+            let moves = plan.moves.len();
+            row("search", format!("{moves} moves, found in {:.2} s", time.as_secs_f64()))?;
+        }
+    }
+    let slow_only = ends.slow_only.map_or("not possible".to_string(), |time| time.to_string());
+    row("between", format!("fast-only {} and slow-only {slow_only}", ends.fast_only))?;
+    row("moved", format!("{} fetched and {} evicted an iteration", run.fetched(), run.evicted()))?;
+    if let Some(price) = Price::of(run, scene.peak) {
+        let percent = price.share() * 100.0;
+        row(
+            "memory costs",
+            format!("{:.0}, {percent:.0} % of {:.0} for fast memory alone", price.used, price.all_fast),
+        )?;
+    }
+    Ok(())
+}
+
+/// The iteration against fast memory, and the speed that a price buys (AutoTM, Figure 9).
+fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt::Result {
+    let slow_only = ends.slow_only.map_or("not possible".to_string(), |time| time.to_string());
+    writeln!(out, "{}: {}, peak {}", scene.title(), runs[0].system, scene.peak)?;
+    writeln!(out, "fast-only {}, slow-only {slow_only}\n", ends.fast_only)?;
+    let priced = runs.iter().all(|run| Price::of(run, scene.peak).is_some());
+    let heads = if priced { "      price  speed for it" } else { "" };
+    writeln!(
+        out,
+        "  {:>12} {:>7} {:>12} {:>9} {:>12}{heads}",
+        "fast", "share", "iteration", "slowdown", "moved"
+    )?;
+    for run in runs {
+        let fast: Bytes = run.machine.tiers[0].capacity;
+        let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
+        let slowdown = ends.slowdown(run);
+        let moved = run.fetched() + run.evicted();
+        write!(
+            out,
+            "  {:>12} {share:>5.1} % {:>12} {slowdown:>9.3} {:>12}",
+            fast.to_string(),
+            run.time().to_string(),
+            moved.to_string()
+        )?;
+        match Price::of(run, scene.peak).filter(|_| priced) {
+            Some(price) => {
+                writeln!(out, " {:>8.0} % {:>13.2}", price.share() * 100.0, 1.0 / slowdown / price.share())?;
+            }
+            None => writeln!(out)?,
+        }
+    }
+    if priced {
+        writeln!(
+            out,
+            "\n  The price is that of the memory used against fast memory alone; above 1.00, slow memory pays."
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! `tiercel reproduce`: a paper's figures beside ours.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tiercel_systems::Options;
+use tiercel_systems::reproduce::{Claim, Paper, Row, named};
+
+use crate::amounts::duration;
+use crate::files::end_when_interrupted;
+use crate::progress::Notes;
+use crate::staged;
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel reproduce cachedarrays
+      what the paper found on its machine, and what the simulation of that machine finds
+  tiercel reproduce autotm --json
+      the same for another program to read";
+
+/// Hold a paper's figures against a simulation of its machine.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The paper: autotm, cachedarrays or redl
+    #[arg(value_name = "PAPER")]
+    paper: String,
+    /// The time after which a planner's best plan so far is taken
+    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
+    time: Duration,
+    /// Simulations at a time [default: one a core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// One JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Seed of searches
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, String> {
+    end_when_interrupted();
+    let paper = named(&arguments.paper)?;
+    let options = Options { time: arguments.time, seed: arguments.seed, ..Options::default() };
+    let notes = Notes::new();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    let tick = || {
+        let done = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        notes.say(&format!("{done} simulations done"));
+    };
+    let rows = paper.reproduce(options, arguments.threads.unwrap_or_else(staged::cores), &tick);
+    drop(notes);
+    if arguments.json {
+        return Ok(format!("{:#}\n", document(paper, &rows)));
+    }
+    let mut page = String::new();
+    // Writing to a string never fails.
+    let _ = table(&mut page, paper, &rows);
+    Ok(page)
+}
+
+fn document(paper: &Paper, rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        let (low, high) = match row.paper {
+            Claim::About(figure) => (Some(figure), Some(figure)),
+            Claim::Between(low, high) => (Some(low), Some(high)),
+            Claim::AtLeast(low) => (Some(low), None),
+            Claim::AtMost(high) => (None, Some(high)),
+        };
+        json!({
+            "what": row.what,
+            "place": row.place,
+            "paper": row.paper.to_string(),
+            "paper_low": low,
+            "paper_high": high,
+            "ours": row.ours.as_ref().ok(),
+            "error": row.ours.as_ref().err(),
+            "unit": row.unit,
+            "holds": row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)),
+        })
+    };
+    json!({
+        "paper": paper.name,
+        "title": paper.title,
+        "machine": paper.machine,
+        "measured": false,
+        "remarks": paper.remarks,
+        "rows": rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}
+
+fn table(out: &mut String, paper: &Paper, rows: &[Row]) -> std::fmt::Result {
+    writeln!(out, "{}\nsimulated on {}\n", paper.title, paper.machine)?;
+    let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
+    let mut places: Vec<&str> = Vec::new();
+    rows.iter().for_each(|row| {
+        if !places.contains(&row.place) {
+            places.push(row.place);
+        }
+    });
+    for place in places {
+        writeln!(out, "{place}")?;
+        writeln!(out, "  {:<width$} {:>12} {:>10}", "", "the paper", "ours")?;
+        rows.iter().filter(|row| row.place == place).try_for_each(|row| line(out, row, width))?;
+        writeln!(out)?;
+    }
+    paper.remarks.iter().try_for_each(|remark| writeln!(out, "- {remark}"))
+}
+
+fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
+    let ours = row.ours.as_ref().map_or("-".to_string(), |ours| digits(*ours));
+    let mark = match row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)) {
+        Some(true) => "as the paper",
+        Some(false) => "differs",
+        None => "",
+    };
+    let text =
+        format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
+    writeln!(out, "{}", text.trim_end())?;
+    match &row.ours {
+        Ok(_) => Ok(()),
+        Err(error) => writeln!(out, "    {error}"),
+    }
+}
+
+/// Three digits that matter.
+fn digits(figure: f64) -> String {
+    match figure.abs() {
+        size if size >= 100.0 => format!("{figure:.0}"),
+        size if size >= 10.0 => format!("{figure:.1}"),
+        size if size >= 0.01 => format!("{figure:.2}"),
+        _ => format!("{figure:.4}"),
+    }
+}

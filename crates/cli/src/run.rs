@@ -1,0 +1,217 @@
+//! `tiercel run`: plays a network or a trace under one system, simulated or on real memory.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use tiercel_core::{Bytes, Machine, Nanos, Stamped};
+use tiercel_plan::Plan;
+use tiercel_report::Header;
+use tiercel_systems::planning::play;
+use tiercel_systems::{
+    DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, named, simulate_prepared,
+};
+
+use crate::amounts::{duration, share};
+use crate::files::{self, end_when_interrupted};
+use crate::scene::{Scene, document};
+use crate::sizes::Sizes;
+use crate::staged;
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel run resnet200 --batch 512 --machine optane-autotm --fast 20% --system cachedarrays-lm
+      ResNet-200 with a fifth of its peak in fast memory, simulated on AutoTM's machine
+  tiercel run cnn --on host --machine dram-throttled --system cachedarrays-lmp --iterations 5 --json
+      five iterations of a small network on this machine's memory, measured, for another program to read";
+
+/// Play a network or a trace under one system, simulated or on this machine's memory.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A network (`tiercel list` names them), an ONNX file or a trace
+    #[arg(value_name = "NET|FILE")]
+    what: String,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here; the plan's with --plan]
+    #[arg(long, value_name = "M")]
+    machine: Option<String>,
+    /// Fast memory: a share of what is kept at the peak, or an amount
+    #[arg(long, value_name = "20%|8GiB", default_value = "20%")]
+    fast: Fast,
+    /// Who decides where tensors live
+    #[arg(long, value_name = "S", default_value = DEFAULT)]
+    system: String,
+    /// Where: in simulation, or on this machine's memory with real arithmetic
+    #[arg(long, value_enum, default_value_t = On::Sim)]
+    on: On,
+    /// Iterations that count
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    iterations: u32,
+    /// Play this plan, as `tiercel plan --out` writes it, with the fast memory that it was made for
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast"])]
+    plan: Option<PathBuf>,
+    /// Write what happens to this file, for `tiercel report`
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    /// How many kernels ahead the policy hears what comes; the system's own choice unless set
+    #[arg(long, value_name = "N")]
+    lookahead: Option<usize>,
+    /// For planners: the gap between plan and bound that is good enough
+    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
+    gap: f64,
+    /// For planners: the time after which the best plan so far is taken
+    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
+    time: Duration,
+    /// Threads that compute on the host; results do not depend on them [default: one a core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// One JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Seed of weights, data and search
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Where to run.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum On {
+    Sim,
+    Host,
+}
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, String> {
+    if let Some(path) = &arguments.events {
+        files::check(path)?;
+    }
+    let plan = arguments.plan.as_ref().map(read_plan).transpose()?;
+    let system = match &plan {
+        None => Some(named(&arguments.system).map_err(|error| error.to_string())?),
+        Some(_) => None,
+    };
+    let machine = arguments.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
+    let scene = Scene::open(&arguments.what, &arguments.sizes, machine.unwrap_or("here"))?;
+    let fast = plan.as_ref().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
+    let machine = scene.with_fast(fast);
+    let options = Options {
+        gap: arguments.gap,
+        time: arguments.time,
+        lookahead: arguments.lookahead,
+        seed: arguments.seed,
+        ..Options::default()
+    };
+    let choice = Choice { system, plan, options };
+    if arguments.on == On::Host {
+        let threads = arguments.threads.unwrap_or_else(staged::cores);
+        let outcome = staged::run(
+            &scene,
+            &machine,
+            &choice,
+            arguments.iterations,
+            threads,
+            arguments.events.as_deref(),
+        )?;
+        return Ok(if arguments.json { format!("{:#}\n", outcome.document()) } else { outcome.table() });
+    }
+    end_when_interrupted();
+    let machine = system.map_or(machine.clone(), |system| system.machine(scene.trace(), &machine));
+    let setting = scene.setting(&machine, options);
+    let prepared = choice.prepare(&scene, &machine)?;
+    let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
+    let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
+    let played = played.map_err(|error| error.to_string())?;
+    if let Some(path) = &arguments.events {
+        let trace = played.rewritten.as_ref().map_or(scene.trace(), |program| &program.trace);
+        let mut header = Header::simulated(trace, &played.machine, &played.system);
+        header.net = scene.net.clone();
+        (header.batch, header.peak_bytes) = (scene.workload.batch(), Some(scene.peak));
+        header.warmup_iterations = played.warmup;
+        write_events(path, &header, &played.events)?;
+    }
+    if arguments.json {
+        let mut fields = document(&played, scene.peak, arguments.seed);
+        fields.insert("net".into(), json!(scene.net));
+        fields.insert("batch".into(), json!(scene.workload.batch()));
+        return Ok(format!("{:#}\n", serde_json::Value::Object(fields)));
+    }
+    Ok(table(&scene, &played))
+}
+
+/// A system, or a plan that stands in for one.
+pub struct Choice {
+    pub system: Option<&'static System>,
+    pub plan: Option<Plan>,
+    pub options: Options,
+}
+
+impl Choice {
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        self.system.map_or("plan", |system| system.name)
+    }
+
+    /// Wires it up for a machine.
+    pub fn prepare(&self, scene: &Scene, machine: &Machine) -> Result<Prepared, String> {
+        self.prepare_for(scene.setting(machine, self.options))
+    }
+
+    /// Wires it up for any setting.
+    pub fn prepare_for(&self, setting: tiercel_systems::Setting<'_>) -> Result<Prepared, String> {
+        let prepared = match (&self.plan, self.system) {
+            (Some(plan), _) => {
+                let planned = Planned { plan: plan.clone(), solve: None, met: true };
+                play(planned, setting.trace, setting.machine)
+            }
+            (None, Some(system)) => system.prepare(&setting),
+            (None, None) => unreachable!("there is one or the other"),
+        };
+        prepared.map_err(|error| error.to_string())
+    }
+}
+
+/// Writes down what happened.
+pub fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> Result<(), String> {
+    let mut lines = Vec::new();
+    tiercel_report::write_events(&mut lines, header, events)
+        .map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+    files::replace(path, &lines)
+}
+
+fn read_plan(path: &PathBuf) -> Result<Plan, String> {
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|error| format!("cannot read `{shown}`: {error}"))?;
+    serde_json::from_slice(&text).map_err(|error| format!("{shown}: not a plan: {error}"))
+}
+
+fn table(scene: &Scene, run: &Run) -> String {
+    let mut page = String::new();
+    // Writing to a string never fails.
+    let _ = write_table(&mut page, scene, run);
+    page
+}
+
+fn write_table(out: &mut String, scene: &Scene, run: &Run) -> std::fmt::Result {
+    let n = run.iterations.len() as u64;
+    writeln!(out, "{}: {n} simulated iterations under {}\n", scene.title(), run.system)?;
+    let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");
+    let fast = run.machine.tiers[0].capacity;
+    let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
+    row(
+        "fast memory",
+        format!("{fast}, {share:.0} % of the peak of {}; {} used", scene.peak, run.peak_fast()),
+    )?;
+    row("iteration", format!("{} (median)", run.time()))?;
+    if let Some(planned) = &run.planned {
+        let expected = Nanos(planned.plan.iteration_ns.round() as u64);
+        row("planned", format!("{expected}, no less than {}", Nanos(planned.plan.bound_ns.round() as u64)))?;
+    }
+    let (fetched, evicted) = (Bytes(run.fetched().0 / n), Bytes(run.evicted().0 / n));
+    row("moved", format!("{fetched} fetched and {evicted} evicted an iteration"))?;
+    let time: Nanos = run.iterations.iter().map(|i| i.time).sum();
+    row("stall", format!("{:.1} % of the time", 100.0 * run.stall().seconds() / time.seconds().max(1e-9)))
+}

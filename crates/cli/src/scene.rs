@@ -1,0 +1,113 @@
+//! What `plan`, `run` and `compare` have in common: a workload on a machine, and what a simulated run of it amounts to.
+
+use serde_json::{Map, Value, json};
+use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_systems::{Fast, Options, Run, Setting, Times};
+use tiercel_workload::{Lifetimes, Trace, Workload};
+
+use crate::machine;
+use crate::sizes::Sizes;
+
+/// A workload on a machine.
+pub struct Scene {
+    /// The network's name, or the file's.
+    pub net: String,
+    /// What runs.
+    pub workload: Workload,
+    /// Its number format, where it has one.
+    pub dtype: &'static str,
+    /// The most bytes that it keeps at once.
+    pub peak: Bytes,
+    /// On what.
+    pub machine: Machine,
+    /// How long kernels take there.
+    pub times: Times,
+}
+
+impl Scene {
+    /// Opens what the user names.
+    pub fn open(what: &str, sizes: &Sizes, machine_name: &str) -> Result<Scene, String> {
+        let workload = sizes.open(what)?;
+        let machine = machine::open(machine_name)?;
+        let times = machine::times(&machine)?;
+        let peak = Lifetimes::new(workload.trace()).peak().1;
+        if workload.trace().kernels.is_empty() {
+            return Err(format!("{what}: there is nothing to run: no kernel"));
+        }
+        Ok(Scene {
+            net: net_name(what, workload.trace()),
+            workload,
+            dtype: sizes.dtype(),
+            peak,
+            machine,
+            times,
+        })
+    }
+
+    /// What runs.
+    pub fn trace(&self) -> &Trace {
+        self.workload.trace()
+    }
+
+    /// The machine with so much fast memory.
+    pub fn with_fast(&self, fast: Fast) -> Machine {
+        let bytes = fast.bytes(self.peak, self.machine.grain());
+        self.machine.clone().with_capacity(TierId(0), bytes)
+    }
+
+    /// What a system is set up for.
+    pub fn setting<'a>(&'a self, machine: &'a Machine, options: Options) -> Setting<'a> {
+        Setting {
+            trace: self.trace(),
+            program: self.workload.program(),
+            machine,
+            times: &self.times,
+            options,
+        }
+    }
+
+    /// The workload and the machine in a line.
+    pub fn title(&self) -> String {
+        match self.workload.batch() {
+            Some(batch) => format!("{}, batch {batch}, on {}", self.net, self.machine.name),
+            None => format!("{} on {}", self.net, self.machine.name),
+        }
+    }
+}
+
+/// What a workload is called: by its trace, or by what the user wrote.
+pub fn net_name(what: &str, trace: &Trace) -> String {
+    if trace.name.is_empty() { what.to_string() } else { trace.name.clone() }
+}
+
+/// The document of a simulated run, for verbs to add to.
+pub fn document(run: &Run, peak: Bytes, seed: u64) -> Map<String, Value> {
+    let fast = run.machine.tiers[0].capacity;
+    let planned = run.planned.as_ref();
+    let fields = json!({
+        "system": run.system,
+        "on": "sim",
+        "measured": false,
+        "machine": run.machine.name,
+        "seed": seed,
+        "iterations": run.iterations.len(),
+        "warmup_iterations": run.warmup,
+        "iteration_ns": run.iterations.iter().map(|i| i.time.0).collect::<Vec<_>>(),
+        "stall_ns": run.stall().0,
+        "fetched_bytes": run.fetched().0,
+        "evicted_bytes": run.evicted().0,
+        "peak_bytes": peak.0,
+        "fast_bytes": fast.0,
+        "fast_fraction": fraction(fast, peak),
+        "peak_fast_bytes": run.peak_fast().0,
+        "planned_ns": planned.map(|p| p.plan.iteration_ns.round() as u64),
+    });
+    let Value::Object(fields) = fields else { unreachable!("it is written as one") };
+    fields
+}
+
+/// A share, to six digits: what a person chose, without the noise of whole grains.
+pub fn fraction(part: Bytes, whole: Bytes) -> f64 {
+    let share = part.0 as f64 / whole.0.max(1) as f64;
+    (share * 1e6).round() / 1e6
+}

@@ -1,0 +1,95 @@
+//! A run on this machine's memory with real arithmetic, on data made up for it: what `tiercel run --on host` does.
+
+use std::path::Path;
+
+use tiercel_core::{Machine, TierId};
+use tiercel_report::Header;
+use tiercel_run::kernels::{Library, prepare};
+use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
+use tiercel_systems::Setting;
+use tiercel_workload::{Lifetimes, Workload};
+
+use crate::outcome::Outcome;
+use crate::run::{Choice, write_events};
+use crate::scene::Scene;
+
+/// One thread for each core.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs so many iterations, all of which count: what they compute must not depend on who decides.
+pub fn run(
+    scene: &Scene,
+    machine: &Machine,
+    choice: &Choice,
+    iterations: u32,
+    threads: usize,
+    events: Option<&Path>,
+) -> Result<Outcome, String> {
+    let Workload::Program { program, batch } = &scene.workload else {
+        return Err(format!(
+            "{}: a trace says what is computed on, not how; `--on host` needs a network",
+            scene.net
+        ));
+    };
+    let task = Task::new(program.clone(), *batch, |program| prepare(program, threads));
+    let trace = &task.training.trace;
+    let machine = fitted(trace, choice, machine);
+    let setting =
+        Setting { trace, program: None, machine: &machine, times: &scene.times, options: choice.options };
+    let prepared = choice.prepare_for(setting)?;
+    let settings =
+        Settings { seed: choice.options.seed, lookahead: prepared.lookahead, ..Settings::default() };
+    let library = |program: &_| Library::new(program, threads);
+    let trainer = Trainer::new(&task, &machine, prepared.policy, Box::new(Synthetic), settings, library);
+    let mut trainer = trainer.map_err(|error| error.to_string())?;
+    if events.is_some() {
+        trainer.record_events();
+    }
+    let mut lessons = Vec::new();
+    for _ in 0..iterations {
+        lessons.push(trainer.iterate().map_err(|error| error.to_string())?);
+    }
+    if let Some(path) = events {
+        let mut header = Header::measured(trace, &machine, choice.name(), |tier| trainer.emulated(tier));
+        header.net = scene.net.clone();
+        (header.batch, header.peak_bytes) = (Some(*batch), Some(Lifetimes::new(trace).peak().1));
+        write_events(path, &header, &trainer.take_events())?;
+    }
+    let slowest = machine.tier(machine.slowest());
+    Ok(Outcome {
+        net: scene.net.clone(),
+        batch: *batch,
+        dtype: scene.dtype,
+        data: trainer.about_data(),
+        system: choice.name().to_string(),
+        threads,
+        seed: choice.options.seed,
+        peak: Lifetimes::new(trace).peak().1,
+        fast: machine.tier(TierId(0)).capacity,
+        slow: slowest.backing.to_string(),
+        emulated: machine
+            .tier_ids()
+            .filter(|tier| trainer.emulated(*tier))
+            .map(|tier| machine.tier(tier).name.clone())
+            .collect(),
+        lessons,
+        totals: trainer.totals().clone(),
+        score: None,
+        hash: trainer.digest().map_err(|error| error.to_string())?,
+        resumed: None,
+        interrupted: false,
+        checkpoint: None,
+    })
+}
+
+/// The machine with no more of each slower tier than the trace could ever use: what a tier has is taken at once.
+fn fitted(trace: &tiercel_workload::Trace, choice: &Choice, machine: &Machine) -> Machine {
+    let mut machine = choice.system.map_or(machine.clone(), |system| system.machine(trace, machine));
+    let ample = room::ample(trace, machine.grain());
+    for tier in machine.tiers.iter_mut().skip(1) {
+        tier.capacity = tier.capacity.min(ample);
+    }
+    machine
+}

@@ -1,0 +1,212 @@
+//! Offsets for a plan's tensors: where on each tier they lie, so that what fits by bytes fits in fact.
+//!
+//! AutoTM plans by live bytes, lets its framework assign addresses, and solves again with a lower limit where they come
+//! out too high (section 4.2). Here every stay of a tensor on a tier is a buffer for [`crate::layout`], which packs them
+//! close to the peak of live bytes; [`arranged`] keeps the loop for when that is not close enough.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_run::KernelTime;
+use tiercel_workload::Trace;
+
+use crate::layout::{Buffer, LayoutError, pack};
+use crate::plan::{Birth, Plan};
+use crate::problem::{Formulation, PlanError, Problem};
+use crate::solve::{Effort, solve};
+use crate::verify::{Flaw, Stay, replay, verify};
+
+/// A plan with places for its tensors, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Arranged {
+    /// The plan.
+    pub plan: Plan,
+    /// Whether the search stopped because the plan was good enough.
+    pub met: bool,
+    /// Whether every tensor has its place; where not, the plan counts bytes only.
+    pub packed: bool,
+    /// How long all of it took.
+    pub time: Duration,
+}
+
+/// How often a plan is made anew with less memory because it could not be packed.
+const ROUNDS: u32 = 6;
+
+/// Plans a trace and gives every tensor its place; memory that cannot be packed is left unused.
+pub fn arranged(
+    trace: &Trace,
+    machine: &Machine,
+    times: &dyn KernelTime,
+    formulation: Formulation,
+    effort: &Effort,
+) -> Result<Arranged, PlanError> {
+    let whole = machine.tiers[0].capacity.0;
+    let mut limit = whole;
+    let mut loose = None;
+    let started = Instant::now();
+    for _ in 0..ROUNDS {
+        let tight = machine.clone().with_capacity(TierId(0), Bytes(limit));
+        let problem = match Problem::new(trace, &tight, times, formulation) {
+            Ok(problem) => problem,
+            Err(error) => return loose.ok_or(error),
+        };
+        // Half of the time that is left, so that some is left for another round.
+        let time = (effort.time.saturating_sub(started.elapsed()) / 2).max(effort.time / 20);
+        let solution = solve(&problem, &Effort { time, ..*effort }).ok_or(PlanError::NoPlan)?;
+        let mut plan = Plan::new(trace, machine, &problem, &solution);
+        let packed = assign(&mut plan, trace, machine, effort);
+        let arranged = Arranged { plan, met: solution.met, packed: packed.is_ok(), time: started.elapsed() };
+        let Err(excess) = packed else { return Ok(arranged) };
+        loose.get_or_insert(arranged);
+        limit -= excess.min(whole / 10).max(whole / 200);
+    }
+    loose.ok_or(PlanError::NoPlan)
+}
+
+/// Gives every stay on a tier that is scarce its offset; otherwise tells by how many bytes they did not fit.
+pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort) -> Result<(), u64> {
+    let stays = replay(plan, trace, machine).map_err(|_| machine.tiers[0].capacity.0)?;
+    let mut places: Vec<Option<u64>> = vec![None; stays.len()];
+    for tier in machine.tier_ids() {
+        let capacity = machine.tier(tier).capacity;
+        let here: Vec<usize> = (0..stays.len()).filter(|at| stays[*at].tier == tier).collect();
+        let total: u64 = here.iter().map(|at| size(trace, machine, stays[*at].tensor)).sum();
+        if total <= capacity.0 {
+            continue;
+        }
+        let (buffers, owners) = buffers(trace, machine, &stays, &here);
+        let brief = Effort { time: (effort.time / 8).min(PACKING), ..*effort };
+        match pack(&buffers, Some(capacity), &brief) {
+            Ok(packing) => {
+                for (offset, owners) in packing.offsets.iter().zip(owners) {
+                    owners.into_iter().for_each(|stay| places[stay] = Some(offset.0));
+                }
+            }
+            Err(LayoutError::DoesNotFit(shortfall)) => return Err(shortfall.best.peak.0 - capacity.0),
+            Err(error) => unreachable!("the stays of a plan are sound buffers: {error}"),
+        }
+    }
+    let mut born: BTreeMap<usize, u64> = BTreeMap::new();
+    for (stay, place) in stays.iter().zip(&places) {
+        let Some(offset) = *place else { continue };
+        match stay.brought {
+            Some(index) => plan.moves[index].offset = Some(offset),
+            None => _ = born.insert(stay.tensor, offset),
+        }
+    }
+    write_births(plan, trace, machine, &stays, &born);
+    debug_assert_eq!(verify(plan, trace, machine), Ok(()));
+    Ok(())
+}
+
+/// The longest that one packing may take.
+const PACKING: Duration = Duration::from_secs(3);
+
+fn size(trace: &Trace, machine: &Machine, tensor: usize) -> u64 {
+    let bytes = Bytes(trace.tensors[tensor].bytes.0.max(1));
+    bytes.round_up(machine.grain()).unwrap_or(bytes).0
+}
+
+/// One buffer a stay; the first and the last stay of a tensor that ends where it began are one, which lasts.
+fn buffers(
+    trace: &Trace,
+    machine: &Machine,
+    stays: &[Stay],
+    here: &[usize],
+) -> (Vec<Buffer>, Vec<Vec<usize>>) {
+    let end = trace.kernels.len() as u32;
+    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+    let (mut buffers, mut owners): (Vec<Buffer>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+    for &at in here {
+        let stay = stays[at];
+        let persistent = trace.tensors[stay.tensor].persistent;
+        if let Some(&known) = first.get(&stay.tensor).filter(|_| persistent && stay.to == end) {
+            buffers[known].upper = u64::from(end);
+            owners[known].push(at);
+            continue;
+        }
+        if stay.from >= stay.to {
+            // It comes and goes at one boundary; give it a moment.
+            continue;
+        }
+        if persistent && stay.brought.is_none() {
+            first.insert(stay.tensor, buffers.len());
+        }
+        let size = Bytes(size(trace, machine, stay.tensor));
+        let buffer = Buffer::new(u64::from(stay.from), u64::from(stay.to), size).aligned(machine.grain());
+        buffers.push(buffer);
+        owners.push(vec![at]);
+    }
+    (buffers, owners)
+}
+
+/// Writes down where tensors are born, besides those that may be anywhere on the fastest tier.
+fn write_births(
+    plan: &mut Plan,
+    trace: &Trace,
+    machine: &Machine,
+    stays: &[Stay],
+    born: &BTreeMap<usize, u64>,
+) {
+    plan.births.clear();
+    for stay in stays.iter().filter(|stay| stay.brought.is_none()) {
+        let offset = born.get(&stay.tensor).copied();
+        if stay.tier > TierId(0) || offset.is_some() {
+            let tier = machine.tier(stay.tier).name.clone();
+            plan.births.push(Birth { tensor: trace.tensors[stay.tensor].name.clone(), tier, offset });
+        }
+    }
+}
+
+/// Makes sure that no two stays with offsets share a byte, and that all end within their tiers.
+pub(crate) fn disjoint(plan: &Plan, trace: &Trace, machine: &Machine, stays: &[Stay]) -> Result<(), Flaw> {
+    let born: BTreeMap<&str, u64> =
+        plan.births.iter().filter_map(|b| Some((b.tensor.as_str(), b.offset?))).collect();
+    let place = |stay: &Stay| match stay.brought {
+        Some(index) => plan.moves[index].offset,
+        None => born.get(trace.tensors[stay.tensor].name.as_str()).copied(),
+    };
+    // Begin and end of each stay, ends first; what is there now lies in a map by offset.
+    let mut events: Vec<(u32, bool, usize)> = Vec::new();
+    for (at, stay) in stays.iter().enumerate() {
+        let Some(offset) = place(stay).filter(|_| stay.from < stay.to) else { continue };
+        let end = offset.saturating_add(size(trace, machine, stay.tensor));
+        if Bytes(end) > machine.tier(stay.tier).capacity {
+            return Err(Flaw::Beyond {
+                tensor: trace.tensors[stay.tensor].name.clone(),
+                tier: machine.tier(stay.tier).name.clone(),
+                end: Bytes(end),
+                there: machine.tier(stay.tier).capacity,
+            });
+        }
+        events.push((stay.from, true, at));
+        events.push((stay.to, false, at));
+    }
+    events.sort_unstable();
+    let mut there: BTreeMap<(TierId, u64), usize> = BTreeMap::new();
+    for (boundary, begins, at) in events {
+        let stay = &stays[at];
+        let offset = place(stay).expect("only stays with offsets are here");
+        if !begins {
+            there.remove(&(stay.tier, offset));
+            continue;
+        }
+        let end = offset + size(trace, machine, stay.tensor);
+        let below = there.range(..(stay.tier, end)).next_back();
+        let clash = below.filter(|((tier, start), other)| {
+            *tier == stay.tier && start + size(trace, machine, stays[**other].tensor) > offset
+        });
+        if let Some(((_, start), other)) = clash {
+            return Err(Flaw::Overlap {
+                step: boundary,
+                tensor: trace.tensors[stay.tensor].name.clone(),
+                other: trace.tensors[stays[*other].tensor].name.clone(),
+                tier: machine.tier(stay.tier).name.clone(),
+                offset: Bytes((*start).max(offset)),
+            });
+        }
+        there.insert((stay.tier, offset), at);
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Which activations might be worth dropping and computing again: sets to plan with, from cautious to bold.
+//!
+//! What is cheap to make again for its size goes first: an element-wise result or a norm costs one pass over memory, a
+//! convolution's or a product's much more. Each set is a graph of its own (`tiercel_workload::recompute`), for which
+//! keeping and moving are planned as ever; whoever plans tries some sets and takes the best plan. The empty set is one of
+//! them, so moving alone is never better.
+
+use std::collections::{HashMap, HashSet};
+
+use tiercel_core::{Machine, TierId};
+use tiercel_run::KernelTime;
+use tiercel_workload::graph::ValueId;
+use tiercel_workload::recompute::{Candidate, candidates};
+use tiercel_workload::trace::Phase;
+use tiercel_workload::{Kernel, Program};
+
+/// Shares of the bytes that could be dropped.
+const SHARES: [f64; 5] = [0.15, 0.3, 0.5, 0.75, 1.0];
+
+/// What each kernel takes with all its operands in the fastest tier.
+pub fn fastest(kernels: &[Kernel], machine: &Machine, times: &dyn KernelTime) -> Vec<f64> {
+    let time = |kernel: &Kernel| {
+        let tiers = vec![TierId(0); kernel.reads.len() + kernel.writes.len()];
+        times.time(machine, kernel, &tiers).0 as f64
+    };
+    kernels.iter().map(time).collect()
+}
+
+/// Sets of values to drop, the most worthwhile first, each larger than the one before; once with values that pass from
+/// layer to layer and once without.
+pub fn sets(program: &Program, machine: &Machine, times: &dyn KernelTime) -> Vec<HashSet<ValueId>> {
+    let graph = &program.graph;
+    let own = fastest(&program.trace.kernels, machine, times);
+    let mut all = candidates(graph);
+    let mut backward: HashSet<ValueId> = HashSet::new();
+    for node in graph.nodes.iter().filter(|node| node.phase != Phase::Forward) {
+        backward.extend(node.inputs.iter().map(|v| graph.root(*v)));
+    }
+    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.phase == Phase::Forward) {
+        for output in node.outputs.iter().filter(|output| !node.inputs.contains(output)) {
+            makers.insert(graph.root(*output), at);
+        }
+    }
+    // What is not kept for the backward pass anyway has to be made again too; makers come before users.
+    let mut again = own.clone();
+    for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.phase == Phase::Forward) {
+        let lost = node.inputs.iter().map(|v| graph.root(*v)).filter(|v| !backward.contains(v));
+        again[at] += lost.filter_map(|v| makers.get(&v)).map(|maker| again[*maker]).sum::<f64>();
+    }
+    let bytes = |c: &Candidate| {
+        let value = graph.value(c.value);
+        value.shape.bytes(value.dtype).0 as f64
+    };
+    let price = |c: &Candidate| again[c.node] / bytes(c).max(1.0);
+    all.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.value.cmp(&b.value)));
+    let inner: Vec<Candidate> = all.iter().copied().filter(|c| !c.leaves_layer).collect();
+    let mut sets: Vec<HashSet<ValueId>> = Vec::new();
+    for some in [inner, all] {
+        let whole: f64 = some.iter().map(bytes).sum();
+        for share in SHARES {
+            let mut taken = 0.0;
+            let within = some.iter().take_while(|c| {
+                taken += bytes(c);
+                taken <= share * whole + 1.0
+            });
+            let set: HashSet<ValueId> = within.map(|c| c.value).collect();
+            if !set.is_empty() && !sets.contains(&set) {
+                sets.push(set);
+            }
+        }
+    }
+    sets
+}

@@ -1,0 +1,112 @@
+//! Many networks under many systems with many amounts of fast memory, over all cores, always in the same order.
+
+use tiercel_core::{Bytes, Machine, Nanos};
+use tiercel_workload::{Lifetimes, Trace};
+
+use crate::{Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate};
+
+/// What is compared.
+#[derive(Clone, Copy)]
+pub struct Grid<'a> {
+    /// What runs, each with a name.
+    pub traces: &'a [(String, Trace)],
+    /// On what.
+    pub machine: &'a Machine,
+    /// How long kernels take there.
+    pub times: &'a Times,
+    /// Under which systems.
+    pub systems: &'a [&'static System],
+    /// With how much fast memory.
+    pub fast: &'a [Fast],
+    /// What can be chosen of the systems.
+    pub options: Options,
+    /// Iterations that count.
+    pub iterations: u32,
+    /// Simulations at a time.
+    pub threads: usize,
+}
+
+/// One network under one system with one amount of fast memory.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The network, as a position in [`Grid::traces`].
+    pub trace: usize,
+    /// The system's name.
+    pub system: &'static str,
+    /// The fast memory that there is.
+    pub fast: Bytes,
+    /// That as a share of the network's peak.
+    pub fraction: f64,
+    /// What came of it.
+    pub run: Result<Run, SystemError>,
+    /// The iteration with everything in fast memory, where that is possible.
+    pub fast_only: Option<Nanos>,
+}
+
+impl Cell {
+    /// How many times longer an iteration takes than with everything in fast memory.
+    pub fn slowdown(&self) -> Option<f64> {
+        let (run, fast_only) = (self.run.as_ref().ok()?, self.fast_only?);
+        Some(run.time().0 as f64 / fast_only.0.max(1) as f64)
+    }
+}
+
+impl Grid<'_> {
+    /// How many simulations it takes.
+    pub fn len(&self) -> usize {
+        self.traces.len() * (1 + self.fast.len() * self.systems.len())
+    }
+
+    /// Whether there is nothing to compare.
+    pub fn is_empty(&self) -> bool {
+        self.traces.is_empty()
+    }
+
+    /// Simulates everything; `tick` is called after each simulation. The cells come by network, then by fast memory,
+    /// then by system.
+    pub fn run(&self, tick: impl Fn() + Sync) -> Vec<Cell> {
+        let fast_only = named("fast-only").expect("it is listed");
+        let play = |system: &System, trace: &Trace, machine: &Machine| {
+            let setting = Setting { trace, program: None, machine, times: self.times, options: self.options };
+            let run = simulate(system, &setting, self.iterations);
+            tick();
+            run
+        };
+        let goals = each(self.traces, self.threads, |(_, trace)| play(fast_only, trace, self.machine));
+        let peaks: Vec<Bytes> = self.traces.iter().map(|(_, trace)| Lifetimes::new(trace).peak().1).collect();
+        let mut jobs = Vec::new();
+        for trace in 0..self.traces.len() {
+            for fast in self.fast {
+                jobs.extend(self.systems.iter().map(|system| (trace, *fast, *system)));
+            }
+        }
+        each(&jobs, self.threads, |&(trace, fast, system)| {
+            let fast = fast.bytes(peaks[trace], self.machine.grain());
+            let machine = self.machine.clone().with_capacity(tiercel_core::TierId(0), fast);
+            let run = if system.ignores_fast() {
+                tick();
+                goals[trace].clone()
+            } else {
+                play(system, &self.traces[trace].1, &machine)
+            };
+            Cell {
+                trace,
+                system: system.name,
+                fast,
+                fraction: fast.0 as f64 / peaks[trace].0.max(1) as f64,
+                run,
+                fast_only: goals[trace].as_ref().ok().map(Run::time),
+            }
+        })
+    }
+}
+
+/// The geometric mean; `None` of nothing.
+pub fn geometric_mean(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0);
+    for figure in figures {
+        sum += figure.ln();
+        count += 1;
+    }
+    (count > 0).then(|| (sum / f64::from(count)).exp())
+}

@@ -1,0 +1,94 @@
+//! How much fast memory: a share of what a trace keeps at its peak, or an amount.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_workload::{Lifetimes, Trace};
+
+/// How much fast memory there is to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fast {
+    /// A share of the most bytes that are alive at once.
+    Share(f64),
+    /// So many bytes.
+    Amount(Bytes),
+}
+
+/// Why a text is no amount of fast memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither a share of the peak such as 20% nor a size such as 8GiB")]
+pub struct FastError(String);
+
+impl Fast {
+    /// The bytes, of which a trace with this peak wants as many in whole grains of a heap.
+    pub fn bytes(self, peak: Bytes, grain: Bytes) -> Bytes {
+        let bytes = match self {
+            Fast::Share(share) => Bytes((peak.0 as f64 * share).ceil() as u64),
+            Fast::Amount(bytes) => bytes,
+        };
+        bytes.max(grain).round_up(grain).unwrap_or(bytes)
+    }
+
+    /// The machine with so much fast memory for a trace.
+    pub fn machine(self, trace: &Trace, machine: &Machine) -> Machine {
+        let peak = Lifetimes::new(trace).peak().1;
+        machine.clone().with_capacity(TierId(0), self.bytes(peak, machine.grain()))
+    }
+}
+
+impl FromStr for Fast {
+    type Err = FastError;
+
+    fn from_str(text: &str) -> Result<Fast, FastError> {
+        let bad = || FastError(text.to_string());
+        match text.trim().strip_suffix('%') {
+            Some(share) => {
+                let share: f64 = share.trim().parse().map_err(|_| bad())?;
+                if share > 0.0 && share <= 1000.0 { Ok(Fast::Share(share / 100.0)) } else { Err(bad()) }
+            }
+            None => match text.parse() {
+                Ok(Bytes(0)) | Err(_) => Err(bad()),
+                Ok(bytes) => Ok(Fast::Amount(bytes)),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Fast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fast::Share(share) => f.pad(&format!("{}%", (share * 1e6).round() / 1e4)),
+            Fast::Amount(bytes) => bytes.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_amounts_read_and_print() {
+        for (text, fast, printed) in [
+            ("20%", Fast::Share(0.2), "20%"),
+            (" 12.5 %", Fast::Share(0.125), "12.5%"),
+            ("8GiB", Fast::Amount(Bytes::gib(8)), "8 GiB"),
+            ("64", Fast::Amount(Bytes(64)), "64 B"),
+        ] {
+            assert_eq!(text.parse(), Ok(fast));
+            assert_eq!(fast.to_string(), printed);
+        }
+        for text in ["", "%", "0%", "-5%", "nan%", "2000%", "0", "a lot", "20 percent"] {
+            assert!(text.parse::<Fast>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_whole_grains_and_never_none() {
+        let bytes = |fast: Fast| fast.bytes(Bytes(1000), Bytes(64)).0;
+        assert_eq!(bytes(Fast::Share(0.2)), 256);
+        assert_eq!(bytes(Fast::Share(1e-9)), 64);
+        assert_eq!(bytes(Fast::Amount(Bytes(65))), 128);
+    }
+}

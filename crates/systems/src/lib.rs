@@ -1,0 +1,297 @@
+//! Published systems and baselines, each a short wiring of shared parts, and the one way to simulate them.
+//!
+//! A *system* is what a user chooses by name: it may plan ahead, needs a few iterations to learn, and ends as a policy.
+//! [`ALL`] lists them; [`System::prepare`] wires one up for a trace and a machine; [`simulate`] plays it. Verbs that run,
+//! compare and reproduce all come through here, so their figures agree.
+//!
+//! ```
+//! use tiercel_core::Nanos;
+//! use tiercel_profile::{Model, machines};
+//! use tiercel_systems::{Fast, Options, Setting, Times, named, simulate};
+//! use tiercel_workload::nets;
+//!
+//! let trace = nets::find("resnet32").expect("a built-in network").build(&nets::Options::default())?.trace;
+//! let machine = machines::named("optane-autotm")?;
+//! let times = Times::new(Model::new(&machine)?);
+//! let machine = Fast::Share(0.2).machine(&trace, &machine);
+//! let setting = Setting { trace: &trace, program: None, machine: &machine, times: &times, options: Options::default() };
+//! let run = simulate(named("cachedarrays-lm")?, &setting, 3)?;
+//! assert_eq!(run.iterations.len(), 3);
+//! assert!(run.time() > Nanos::ZERO);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod autotm;
+mod cachedarrays;
+pub mod compare;
+pub mod curve;
+mod fast;
+mod fixed;
+mod memory_mode;
+mod pages;
+mod parallel;
+pub mod planning;
+mod redl;
+pub mod reproduce;
+mod sentinel;
+mod simulate;
+mod swaps;
+mod tiercel;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tiercel_core::{Bytes, Machine, Nanos, Policy, TierId, Traffic};
+use tiercel_plan::{Flaw, PlanError};
+use tiercel_run::KernelTime;
+use tiercel_workload::{Kernel, Program, Trace, spelling};
+
+pub use fast::{Fast, FastError};
+pub use parallel::each;
+pub use planning::Planned;
+pub use simulate::{Recording, Run, simulate, simulate_prepared, simulate_recorded};
+
+/// The system that is used where none is named.
+pub const DEFAULT: &str = "tiercel";
+
+/// Every system, in the order in which tables list them: a new one joins with a line here and a file of its own.
+pub static ALL: [System; 18] = [
+    fixed::FAST_ONLY,
+    fixed::SLOW_ONLY,
+    fixed::FIRST_TOUCH,
+    memory_mode::MEMORY_MODE,
+    cachedarrays::NONE,
+    cachedarrays::L,
+    cachedarrays::LM,
+    cachedarrays::LMP,
+    autotm::STATIC,
+    autotm::SYNC,
+    autotm::ASYNC,
+    sentinel::SENTINEL,
+    redl::REDL,
+    pages::IAL,
+    pages::UNIFIED_MEMORY,
+    swaps::VDNN,
+    swaps::CAPUCHIN,
+    tiercel::TIERCEL,
+];
+
+/// One system: what it is called, what it is, and how it is wired.
+#[derive(Clone, Copy)]
+pub struct System {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Where it was published.
+    pub paper: &'static str,
+    /// The memory that it is given.
+    pub(crate) room: Room,
+    pub(crate) prepare: fn(&Setting<'_>) -> Result<Prepared, SystemError>,
+}
+
+/// How much memory a system is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// What the machine has.
+    Given,
+    /// A fastest tier that holds everything: the goal that others are measured against.
+    AllFast,
+    /// A slowest tier that holds everything: the other end.
+    AllSlow,
+}
+
+/// What a system is set up for.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// What runs.
+    pub trace: &'a Trace,
+    /// The program behind the trace, where there is one; what is computed again is decided on it.
+    pub program: Option<&'a Program>,
+    /// What it runs on; the fastest tier's capacity is what the system may use of it.
+    pub machine: &'a Machine,
+    /// How long kernels take.
+    pub times: &'a Times,
+    /// What can be chosen.
+    pub options: Options,
+}
+
+/// What can be chosen of a system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// For planners: the gap between plan and bound that is good enough.
+    pub gap: f64,
+    /// For planners: the time after which the best plan so far is taken.
+    pub time: Duration,
+    /// For planners: the rounds of search after which it is, however fast the machine is.
+    pub rounds: u32,
+    /// How many kernels ahead the policy hears what comes; the system's own choice where absent.
+    pub lookahead: Option<usize>,
+    /// For Tiercel's own system: what may be done with what does not fit.
+    pub choices: Choices,
+    /// What everything random follows from.
+    pub seed: u64,
+}
+
+/// What may be done with tensors that do not fit into fast memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choices {
+    /// They are moved.
+    Move,
+    /// Activations are dropped and computed again; nothing moves.
+    Recompute,
+    /// Whichever is better for each.
+    #[default]
+    Both,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            gap: 0.01,
+            time: Duration::from_secs(10),
+            rounds: u32::MAX,
+            lookahead: None,
+            choices: Choices::Both,
+            seed: 0,
+        }
+    }
+}
+
+/// A system that is ready to run.
+pub struct Prepared {
+    /// Who decides.
+    pub policy: Box<dyn Policy>,
+    /// Iterations in which it still learns, and which no figure should count.
+    pub warmup: u32,
+    /// How many kernels ahead the policy hears what comes.
+    pub lookahead: usize,
+    /// What it decided ahead of time, where it did.
+    pub planned: Option<Planned>,
+    /// The program that it runs instead of the one that it was given: the same, with some of it computed again.
+    pub rewritten: Option<Arc<Program>>,
+}
+
+impl Prepared {
+    /// A policy as it is.
+    pub fn plain(policy: Box<dyn Policy>) -> Prepared {
+        Prepared { policy, warmup: 1, lookahead: 0, planned: None, rewritten: None }
+    }
+
+    /// A policy that needs one iteration until memory looks as it does at the start of every later one.
+    pub(crate) fn policy(policy: impl Policy + 'static) -> Prepared {
+        Prepared { policy: Box::new(policy), warmup: 1, lookahead: 0, planned: None, rewritten: None }
+    }
+}
+
+/// How long kernels take, shared by everybody who asks.
+#[derive(Clone)]
+pub struct Times(Arc<dyn KernelTime + Send + Sync>);
+
+impl Times {
+    /// Times from any source.
+    pub fn new(times: impl KernelTime + Send + Sync + 'static) -> Times {
+        Times(Arc::new(times))
+    }
+}
+
+impl KernelTime for Times {
+    fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
+        self.0.time(machine, kernel, tiers)
+    }
+
+    fn cached(&self, machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
+        self.0.cached(machine, kernel, traffic)
+    }
+}
+
+/// Why a system cannot do what was asked of it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SystemError {
+    /// No system has this name.
+    #[error("no system `{name}`; {}", .nearest.map_or_else(known, |n| format!("did you mean `{n}`?")))]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// The system whose name is most like it.
+        nearest: Option<&'static str>,
+    },
+    /// There is nothing to plan.
+    #[error("{system}: {error}")]
+    Problem {
+        /// The system.
+        system: &'static str,
+        /// Why not.
+        error: PlanError,
+    },
+    /// No plan was found.
+    #[error("{system}: found no plan that keeps to {limit} of {tier}")]
+    NoPlan {
+        /// The system.
+        system: &'static str,
+        /// The fastest tier.
+        tier: String,
+        /// What there is of it.
+        limit: Bytes,
+    },
+    /// The plan must not run.
+    #[error("the plan does not fit: {0}")]
+    Flaw(Box<Flaw>),
+    /// An iteration failed.
+    #[error("{system}{}: {error}", .kernel.as_ref().map(|k| format!(", kernel {k}")).unwrap_or_default())]
+    Run {
+        /// The system.
+        system: String,
+        /// The kernel, where it was one.
+        kernel: Option<String>,
+        /// What went wrong.
+        error: Box<tiercel_core::Error>,
+    },
+}
+
+impl From<Flaw> for SystemError {
+    fn from(flaw: Flaw) -> SystemError {
+        SystemError::Flaw(Box::new(flaw))
+    }
+}
+
+fn known() -> String {
+    format!("there are {}", ALL.map(|system| system.name).join(", "))
+}
+
+/// The system of this name.
+pub fn named(name: &str) -> Result<&'static System, SystemError> {
+    ALL.iter().find(|system| system.name == name).ok_or_else(|| {
+        let nearest = spelling::nearest(name, ALL.iter().map(|system| system.name));
+        SystemError::Unknown { name: name.to_string(), nearest }
+    })
+}
+
+impl System {
+    /// Wires the system up: plans where it plans ahead, and hands over its policy.
+    pub fn prepare(&self, setting: &Setting<'_>) -> Result<Prepared, SystemError> {
+        let mut prepared = (self.prepare)(setting)?;
+        prepared.lookahead = setting.options.lookahead.unwrap_or(prepared.lookahead);
+        Ok(prepared)
+    }
+
+    /// The machine that the system is given: the one asked for, unless the system stands for having all memory fast
+    /// or all memory slow.
+    pub fn machine(&self, trace: &Trace, machine: &Machine) -> Machine {
+        let ample = tiercel_run::train::room::ample(trace, machine.grain());
+        match self.room {
+            Room::Given => machine.clone(),
+            Room::AllFast => machine.clone().with_capacity(TierId(0), ample),
+            Room::AllSlow => {
+                let slowest = machine.slowest();
+                let capacity = machine.tier(slowest).capacity.max(ample);
+                machine.clone().with_capacity(slowest, capacity)
+            }
+        }
+    }
+
+    /// Whether it is the same however much fast memory there is.
+    pub fn ignores_fast(&self) -> bool {
+        self.room == Room::AllFast
+    }
+}

@@ -1,0 +1,97 @@
+//! From a planner to a policy: the one place that knows the planners.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tiercel_core::{Bytes, Machine};
+use tiercel_plan::{Effort, Formulation, Plan, PlanError, arranged};
+use tiercel_policies::Follow;
+use tiercel_workload::Trace;
+
+use crate::{Prepared, Setting, SystemError};
+
+/// Who decides ahead of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planner {
+    /// AutoTM's static problem.
+    Static,
+    /// AutoTM's synchronous problem.
+    Synchronous,
+    /// AutoTM's asynchronous problem.
+    Asynchronous,
+}
+
+impl Planner {
+    /// The system that uses it, for messages.
+    fn name(self) -> &'static str {
+        match self {
+            Planner::Static => "autotm-static",
+            Planner::Synchronous => "autotm-sync",
+            Planner::Asynchronous => "autotm-async",
+        }
+    }
+
+    fn formulation(self) -> Formulation {
+        match self {
+            Planner::Static => Formulation::Static,
+            Planner::Synchronous => Formulation::Synchronous,
+            Planner::Asynchronous => Formulation::Asynchronous,
+        }
+    }
+
+    /// Makes a plan.
+    pub fn plan(self, setting: &Setting<'_>) -> Result<Planned, SystemError> {
+        let Setting { trace, machine, times, options, .. } = *setting;
+        let effort =
+            Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
+        let arranged = arranged(trace, machine, times, self.formulation(), &effort);
+        let fastest = &machine.tiers[0];
+        let arranged = arranged.map_err(|error| match error {
+            PlanError::NoPlan => SystemError::NoPlan {
+                system: self.name(),
+                tier: fastest.name.clone(),
+                limit: fastest.capacity,
+            },
+            error => SystemError::Problem { system: self.name(), error },
+        })?;
+        Ok(Planned { plan: arranged.plan, solve: Some(arranged.time), met: arranged.met })
+    }
+}
+
+/// A plan, and how it came about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// How long the search took; `None` where the plan was read from a file.
+    pub solve: Option<Duration>,
+    /// Whether the search stopped because the plan was good enough.
+    pub met: bool,
+}
+
+impl Planned {
+    /// How far up the fastest tier the plan's tensors reach, where it gives them places.
+    pub fn layout(&self, trace: &Trace, machine: &Machine) -> Option<Bytes> {
+        let fastest = &machine.tiers[0].name;
+        let sizes: HashMap<&str, Bytes> = trace.tensors.iter().map(|t| (t.name.as_str(), t.bytes)).collect();
+        let births = self.plan.births.iter().map(|b| (&b.tensor, &b.tier, b.offset));
+        let moves = self.plan.moves.iter().map(|m| (&m.tensor, &m.to, m.offset));
+        let here = births.chain(moves).filter(|(_, tier, _)| *tier == fastest);
+        let ends = here.filter_map(|(tensor, _, offset)| {
+            let size = Bytes(sizes.get(tensor.as_str())?.0.max(1)).round_up(machine.grain())?;
+            Some(Bytes(offset?.checked_add(size.0)?))
+        });
+        ends.max()
+    }
+}
+
+/// Plans, and hands over the policy that plays the plan.
+pub(crate) fn follow(planner: Planner, setting: &Setting<'_>) -> Result<Prepared, SystemError> {
+    play(planner.plan(setting)?, setting.trace, setting.machine)
+}
+
+/// The policy that plays a plan, if the plan can be played.
+pub fn play(planned: Planned, trace: &Trace, machine: &Machine) -> Result<Prepared, SystemError> {
+    let policy = Follow::new(&planned.plan, trace, machine)?;
+    Ok(Prepared { planned: Some(planned), ..Prepared::policy(policy) })
+}

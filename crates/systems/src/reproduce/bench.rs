@@ -1,0 +1,120 @@
+//! The simulations behind a paper's figures: each network under each system once, over all cores.
+
+use tiercel_core::{Bytes, Machine};
+use tiercel_profile::{Model, machines};
+use tiercel_workload::graph::Optimizer;
+use tiercel_workload::{Lifetimes, Trace, nets};
+
+use super::{Claim, Row};
+use crate::{Fast, Options, Run, Setting, System, Times, each, simulate};
+
+/// A network at a batch.
+pub(super) type Net = (&'static str, u64);
+
+/// A machine on which systems are tried.
+pub struct Bench<'a> {
+    machine: Machine,
+    times: Times,
+    options: Options,
+    threads: usize,
+    tick: &'a (dyn Fn() + Sync),
+}
+
+/// One simulation to do: a network, a system, and how much fast memory, where that is not the machine's own.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    pub(super) net: Net,
+    pub(super) system: System,
+    pub(super) fast: Option<Fast>,
+}
+
+/// A simulation that was done.
+struct Played {
+    job: Job,
+    peak: Bytes,
+    run: Result<Run, String>,
+}
+
+impl<'a> Bench<'a> {
+    /// A bench on a shipped machine.
+    pub(super) fn new(
+        machine: &str,
+        options: Options,
+        threads: usize,
+        tick: &'a (dyn Fn() + Sync),
+    ) -> Bench<'a> {
+        let machine = machines::named(machine).expect("a paper names a shipped machine");
+        let times = Times::new(Model::new(&machine).expect("shipped machines have models"));
+        Bench { machine, times, options, threads, tick }
+    }
+
+    /// The networks, which train with plain SGD as AutoTM's code has it.
+    pub(super) fn traces(&self, nets: &[Net]) -> Vec<(Net, Trace)> {
+        let build = |&(name, batch): &Net| {
+            let options = nets::Options {
+                batch: Some(batch),
+                optimizer: Some(Optimizer::SGD),
+                ..nets::Options::default()
+            };
+            let net = nets::find(name).expect("a built-in network");
+            ((name, batch), net.build(&options).expect("a size that the paper used").trace)
+        };
+        nets.iter().map(build).collect()
+    }
+
+    /// Does all jobs.
+    pub(super) fn play(&self, traces: &[(Net, Trace)], jobs: &[Job]) -> Results {
+        let played = each(jobs, self.threads, |job| {
+            let trace = traces.iter().find(|(net, _)| *net == job.net).map(|(_, trace)| trace);
+            let trace = trace.expect("jobs are of the networks given");
+            let machine = job.fast.map_or(self.machine.clone(), |fast| fast.machine(trace, &self.machine));
+            let setting = Setting {
+                trace,
+                program: None,
+                machine: &machine,
+                times: &self.times,
+                options: self.options,
+            };
+            let run = simulate(&job.system, &setting, 2).map_err(|error| error.to_string());
+            (self.tick)();
+            Played { job: *job, peak: Lifetimes::new(trace).peak().1, run }
+        });
+        Results(played)
+    }
+}
+
+/// Simulations that were done, to be asked for figures.
+pub(super) struct Results(Vec<Played>);
+
+impl Results {
+    /// One of them.
+    pub(super) fn get(&self, net: Net, system: &System, fast: Option<Fast>) -> Result<&Run, String> {
+        let same = |played: &&Played| {
+            let job = &played.job;
+            job.net == net && job.system.name == system.name && (job.fast == fast || system.ignores_fast())
+        };
+        let played = self.0.iter().find(same).ok_or("it was not simulated")?;
+        played.run.as_ref().map_err(Clone::clone)
+    }
+
+    /// The most that a network keeps at once.
+    pub(super) fn peak(&self, net: Net) -> Option<Bytes> {
+        self.0.iter().find(|played| played.job.net == net).map(|played| played.peak)
+    }
+
+    /// The seconds of an iteration.
+    pub(super) fn seconds(&self, net: Net, system: &System, fast: Option<Fast>) -> Result<f64, String> {
+        Ok(self.get(net, system, fast)?.time().seconds())
+    }
+}
+
+/// A row of one figure.
+pub(super) fn row(
+    what: impl Into<String>,
+    place: &'static str,
+    paper: Claim,
+    ours: Result<f64, String>,
+    unit: &'static str,
+) -> Row {
+    Row { what: what.into(), place, paper, ours, unit }
+}

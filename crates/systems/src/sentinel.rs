@@ -1,0 +1,14 @@
+//! Sentinel: one profiled iteration, then a zone for short-lived objects and migration by intervals.
+
+use tiercel_policies::Sentinel;
+
+use crate::{Prepared, Room, System};
+
+/// Sentinel.
+pub(crate) const SENTINEL: System = System {
+    name: "sentinel",
+    about: "profiles an iteration, keeps what lives briefly in a zone and moves the rest by intervals",
+    paper: "Sentinel, HPCA 2021",
+    room: Room::Given,
+    prepare: |_| Ok(Prepared::policy(Sentinel::new())),
+};

@@ -1,0 +1,23 @@
+//! Systems that swap activations between the forward and the backward pass.
+
+use tiercel_policies::{Capuchin, Vdnn};
+
+use crate::{Prepared, Room, System};
+
+/// vDNN.
+pub(crate) const VDNN: System = System {
+    name: "vdnn",
+    about: "inputs of convolutions leave after their forward use and are fetched a layer ahead",
+    paper: "vDNN, MICRO 2016",
+    room: Room::Given,
+    prepare: |_| Ok(Prepared { warmup: 2, ..Prepared::policy(Vdnn::new()) }),
+};
+
+/// Capuchin.
+pub(crate) const CAPUCHIN: System = System {
+    name: "capuchin",
+    about: "measures an iteration, then swaps what is idle longest, fetched as early as was late before",
+    paper: "Capuchin, ASPLOS 2020",
+    room: Room::Given,
+    prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Capuchin::new()) }),
+};
