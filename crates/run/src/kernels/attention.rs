@@ -5,9 +5,9 @@ use tiercel_workload::graph::Attention;
 
 use super::args::{Args, Call};
 use super::elementwise::{chance, drop_part};
-use super::gemm::{Bias, Extent, Matrix, Put, matrix, multiply_part};
+use super::gemm::{Bias, Extent, Matrix, Put, multiply_part};
 use super::loss::{dot, softmax_row, softmax_slope};
-use super::shares::{Boxes, Each};
+use super::shares::{Boxes, Each, Lattice, Sheet};
 use super::{random, room};
 
 /// The extents of one attention.
@@ -156,7 +156,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             let (transposed, mut dv) = (Matrix::by_depth(used, h.positions), dv.get(at));
             let to = (&mut dv.matrix(), &plain);
             multiply_part(h.mixed(), &transposed, &columns(&dy[place..]), to, products);
-            let mut scores = matrix(dp, h.scores());
+            let mut scores = Sheet::new(dp, Lattice::matrix(h.positions, h.positions, h.positions));
             let to = (&mut scores.all(), &plain);
             multiply_part(h.scores(), &rows(&dy[place..]), &rows(&v[place..]), to, products);
             if let Some(drop) = drop {

@@ -120,11 +120,11 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     }
     let rule = Rule::new(optimizer, args.moment);
     let cut = |numbers, there: bool| Cut::new(numbers, if there { width } else { 0 }, bounds);
-    let tables = (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
+    let tables =
+        (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
     args.pool.each((Each::new(sums, room(width)), tables), |index, (sum, tables)| {
         let (mut w, mut first, mut second, mut master) = tables;
-        let (mut at, end) =
-            (begin(index), if index + 1 < threads { begin(index + 1) } else { order.len() });
+        let (mut at, end) = (begin(index), if index + 1 < threads { begin(index + 1) } else { order.len() });
         let sum = &mut sum[..width];
         let gradient_at = |at: usize| {
             let place = (order[at] as u32) as usize / bag;

@@ -9,6 +9,7 @@
 //! Every element of C is summed over blocks of depth in order, whatever the cut, so results do not depend on the
 //! number of threads.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::pool::Pool;
@@ -107,8 +108,24 @@ impl Extent {
     }
 }
 
-/// C += A · B on all threads of the pool. `scratch` holds [`Extent::scratch`] numbers for each thread.
+/// C = A · B and what is added to it, on all threads of the pool. `scratch` holds [`Extent::scratch`] numbers for each
+/// thread.
 pub fn multiply(
+    pool: &mut Pool,
+    extent: Extent,
+    a: &impl Pack,
+    b: &impl Pack,
+    c: &Rows<'_>,
+    scratch: &mut [f32],
+) {
+    let numbers = c.numbers.take();
+    let sheet = Sheet::new(numbers, Lattice::matrix(extent.rows, extent.columns, c.stride));
+    multiply_into(pool, extent, a, b, (sheet, &Put::new(c.bias)), scratch);
+    c.numbers.set(numbers);
+}
+
+/// The same for any C, as `how` says.
+pub fn multiply_into(
     pool: &mut Pool,
     extent: Extent,
     a: &impl Pack,
@@ -242,9 +259,18 @@ pub enum Bias<'a> {
     Add,
 }
 
-/// A matrix in these numbers that a product of these extents becomes.
-pub fn matrix(numbers: &mut [f32], extent: Extent) -> Sheet<'_, f32> {
-    Sheet::new(numbers, Lattice::matrix(extent.rows, extent.columns, extent.columns))
+/// A matrix of rows that a product becomes.
+pub struct Rows<'a> {
+    numbers: Cell<&'a mut [f32]>,
+    stride: usize,
+    bias: Bias<'a>,
+}
+
+impl<'a> Rows<'a> {
+    /// Rows that are `stride` apart, and what is added to the product.
+    pub fn new(numbers: &'a mut [f32], stride: usize, bias: Bias<'a>) -> Rows<'a> {
+        Rows { numbers: Cell::new(numbers), stride, bias }
+    }
 }
 
 /// Puts a product, or a multiple of it, into a matrix.

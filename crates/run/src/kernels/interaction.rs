@@ -53,10 +53,6 @@ impl Extents {
         (self.d + 1) * self.lanes
     }
 
-    fn units(&self) -> usize {
-        self.batch.div_ceil(self.lanes)
-    }
-
     /// The samples of a unit of work.
     fn samples(&self, unit: usize) -> Range<usize> {
         unit * self.lanes..((unit + 1) * self.lanes).min(self.batch)
@@ -231,7 +227,8 @@ pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
                     if outputs[0].is_some() {
                         slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
                     }
-                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs.iter_mut().flatten()) {
+                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs.iter_mut().flatten())
+                    {
                         transpose(slopes, e.lanes, e.d, samples.len(), e.d, output.get(unit).whole());
                     }
                 }

@@ -1,7 +1,7 @@
 //! The LSTM cell and its gradients. Gates stand in the order input, forget, cell, output.
 
 use super::args::{Args, Call};
-use super::gemm::{Bias, Extent, Matrix, Put, matrix, multiply};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
 use super::linear::column_sums;
 use super::math::{sigmoid, tanh};
 use super::simd::wide;
@@ -54,7 +54,7 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     for (x, w, depth, bias) in [(x, wx, input, Bias::Columns(bias)), (h, wh, n, Bias::Add)] {
         let (a, w) = (Matrix::by_line(x, depth), Matrix::by_line(w, depth));
         let e = Extent::new(b, 4 * n, depth);
-        multiply(args.pool, e, &a, &w, (matrix(gates, e), &Put::new(bias)), scratch);
+        multiply(args.pool, e, &a, &w, &Rows::new(gates, e.columns, bias), scratch);
     }
     args.pool.rows3(8 * n, (gates, 4 * n), (new_h, n), (new_c, n), |start, gates, new_h, new_c| {
         let rows =
@@ -107,7 +107,7 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     for (w, out, width) in [(wx, dx, input), (wh, old_dh, n)] {
         let (a, w) = (Matrix::by_line(dgates, 4 * n), Matrix::by_depth(w, width));
         let e = Extent::new(b, width, 4 * n);
-        multiply(args.pool, e, &a, &w, (matrix(out, e), &Put::new(Bias::None)), scratch);
+        multiply(args.pool, e, &a, &w, &Rows::new(out, e.columns, Bias::None), scratch);
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     for (x, dw, width) in [(x, dwx, input), (h, dwh, n)] {
         let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
         let e = Extent::new(4 * n, width, b);
-        multiply(args.pool, e, &a, &x, (matrix(dw, e), &Put::new(Bias::None)), scratch);
+        multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, Bias::None), scratch);
     }
     column_sums(args.pool, dgates, dbias);
     Ok(())

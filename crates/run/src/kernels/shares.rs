@@ -178,6 +178,8 @@ pub struct Boxes<'a, T> {
     extents: [usize; 4],
     /// The extents of a box; those at the end of an axis may be smaller.
     sizes: [usize; 4],
+    /// How many boxes lie along each axis.
+    counts: [usize; 4],
     /// The axes from the one along which neighbouring boxes differ last, to the one along which they differ first.
     order: [usize; 4],
 }
@@ -186,7 +188,9 @@ impl<'a, T> Boxes<'a, T> {
     /// An array of these extents in boxes of these sizes, in order of axes.
     pub fn new(numbers: &'a mut [T], extents: [usize; 4], sizes: [usize; 4]) -> Boxes<'a, T> {
         assert_eq!(numbers.len(), extents.iter().product::<usize>(), "an array without gaps");
-        Boxes { numbers: Raw::new(numbers), extents, sizes: sizes.map(|size| size.max(1)), order: [0, 1, 2, 3] }
+        let sizes = sizes.map(|size| size.max(1));
+        let counts = std::array::from_fn(|axis| extents[axis].div_ceil(sizes[axis]));
+        Boxes { numbers: Raw::new(numbers), extents, sizes, counts, order: [0, 1, 2, 3] }
     }
 
     /// The same with boxes in another order.
@@ -198,7 +202,7 @@ impl<'a, T> Boxes<'a, T> {
 
     /// How many boxes there are.
     pub fn count(&self) -> usize {
-        (0..4).map(|axis| self.extents[axis].div_ceil(self.sizes[axis])).product()
+        self.counts.iter().product()
     }
 }
 
@@ -207,6 +211,7 @@ pub struct SomeBoxes<'s, T> {
     numbers: Raw<'s, T>,
     extents: [usize; 4],
     sizes: [usize; 4],
+    counts: [usize; 4],
     order: [usize; 4],
     units: Range<usize>,
 }
@@ -220,13 +225,14 @@ impl<T> SomeBoxes<'_, T> {
     /// One of them, while no other is in use.
     pub fn get(&mut self, unit: usize) -> OneBox<'_, T> {
         assert!(self.units.contains(&unit), "a box of this thread");
-        let mut ranges = [const { 0..0 }; 4];
+        let mut ranges = self.extents.map(|extent| 0..extent);
         let mut left = unit;
-        for axis in self.order.into_iter().rev() {
-            let count = self.extents[axis].div_ceil(self.sizes[axis]);
-            let start = left % count * self.sizes[axis];
-            ranges[axis] = start..(start + self.sizes[axis]).min(self.extents[axis]);
-            left /= count;
+        // Most axes are not cut, and divisions take long.
+        for axis in self.order.into_iter().rev().filter(|axis| self.counts[*axis] > 1) {
+            let (count, size) = (self.counts[axis], self.sizes[axis]);
+            let (at, rest) = if left < count { (left, 0) } else { (left % count, left / count) };
+            ranges[axis] = at * size..(at * size + size).min(self.extents[axis]);
+            left = rest;
         }
         OneBox { numbers: self.numbers, extents: self.extents, ranges }
     }
@@ -246,13 +252,15 @@ impl<'s, T> OneBox<'s, T> {
     }
 
     /// The numbers of the last axis that are in the box, for indices of the others in the whole array.
-    #[inline]
+    #[inline(always)]
     pub fn run(&mut self, at: [usize; 3]) -> &mut [T] {
-        assert!(at.iter().zip(&self.ranges).all(|(at, range)| range.contains(at)), "indices within the box");
+        let [first, second, third, last] = &self.ranges;
+        let inside = first.contains(&at[0]) & second.contains(&at[1]) & third.contains(&at[2]);
+        assert!(inside, "indices within the box");
         let [_, b, c, d] = self.extents;
-        let start = ((at[0] * b + at[1]) * c + at[2]) * d;
-        // SAFETY: the cells of a box are one thread's, and it is borrowed as long as the slice.
-        unsafe { self.numbers.range(start + self.ranges[3].start..start + self.ranges[3].end) }
+        let start = ((at[0] * b + at[1]) * c + at[2]) * d + last.start;
+        // SAFETY: the cells of a box are within the array and one thread's, and it is borrowed as long as the slice.
+        unsafe { std::slice::from_raw_parts_mut(self.numbers.start.add(start), last.len()) }
     }
 
     /// All numbers of the box, where they lie side by side.
@@ -286,8 +294,8 @@ unsafe impl<'a, T: Send> Split for Boxes<'a, T> {
 
     unsafe fn part(&self, threads: usize, index: usize) -> SomeBoxes<'a, T> {
         let units = part(self.count(), threads, index);
-        let (extents, sizes, order) = (self.extents, self.sizes, self.order);
-        SomeBoxes { numbers: self.numbers, extents, sizes, order, units }
+        let Boxes { numbers, extents, sizes, counts, order } = *self;
+        SomeBoxes { numbers, extents, sizes, counts, order, units }
     }
 }
 
@@ -296,14 +304,17 @@ unsafe impl<'a, T: Send> Split for Boxes<'a, T> {
 pub struct Lattice {
     /// The first number.
     pub start: usize,
-    /// How many rows there are, and their distance.
+    /// How many rows there are.
     pub rows: usize,
+    /// The distance of rows.
     pub row: usize,
-    /// How many images there are, and their distance.
+    /// How many images there are.
     pub images: usize,
+    /// The distance of images.
     pub image: usize,
-    /// Rows and columns of the grid, and their distances.
+    /// Rows and columns of the grid.
     pub grid: [usize; 2],
+    /// The distances of rows and columns of the grid.
     pub steps: [usize; 2],
 }
 
@@ -506,84 +517,4 @@ unsafe impl<S: Split> Split for Option<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernels::pool::Pool;
-
-    /// Every number is handed out once, whatever the extents and the threads.
-    #[test]
-    fn boxes_cover_everything_once() {
-        let mut random = fastrand::Rng::with_seed(3);
-        for _ in 0..200 {
-            let extents = [0; 4].map(|_: usize| random.usize(1..6));
-            let sizes = extents.map(|extent| random.usize(1..=extent));
-            let mut order = [0, 1, 2, 3];
-            random.shuffle(&mut order);
-            let mut numbers = vec![0u32; extents.iter().product()];
-            let boxes = Boxes::new(&mut numbers, extents, sizes).ordered(order);
-            Pool::new(random.usize(1..4)).each(boxes, |_, mut boxes| {
-                for unit in boxes.units() {
-                    let mut one = boxes.get(unit);
-                    let [a, b, c, _] = one.ranges().clone();
-                    for at in a.flat_map(|a| b.clone().map(move |b| (a, b))) {
-                        c.clone().for_each(|c| one.run([at.0, at.1, c]).iter_mut().for_each(|n| *n += 1));
-                    }
-                }
-            });
-            assert!(numbers.iter().all(|n| *n == 1), "{extents:?} in {sizes:?}: {numbers:?}");
-        }
-    }
-
-    /// Every phase of an image is the cells that it should be, and phases together are all of it.
-    #[test]
-    fn sheets_cover_every_phase_once() {
-        let mut random = fastrand::Rng::with_seed(4);
-        for _ in 0..200 {
-            let [images, rows, height, width] = [0; 4].map(|_: usize| random.usize(1..7));
-            let stride = [random.usize(1..3), random.usize(1..3)];
-            let mut numbers = vec![0usize; images * rows * height * width];
-            let threads = random.usize(1..4);
-            for (a, b) in (0..stride[0]).flat_map(|a| (0..stride[1]).map(move |b| (a, b))) {
-                let grid = [(height - a.min(height)).div_ceil(stride[0]), (width - b.min(width)).div_ceil(stride[1])];
-                let lattice = Lattice {
-                    start: (a * width + b).min(numbers.len()),
-                    rows,
-                    row: height * width,
-                    images,
-                    image: rows * height * width,
-                    grid,
-                    steps: [stride[0] * width, stride[1]],
-                };
-                let columns = images * grid[0] * grid[1];
-                let sheet = Sheet::new(&mut numbers, lattice).cut([rows, columns.div_ceil(threads)], threads);
-                Pool::new(threads).each(sheet, |_, mut block| {
-                    let mut columns = block.columns();
-                    while !columns.is_empty() {
-                        let rows = block.rows();
-                        let mut stretch = block.stretch(columns.clone());
-                        let (count, step) = (stretch.count, stretch.step);
-                        for row in rows {
-                            stretch.row(row).iter_mut().step_by(step).for_each(|n| *n += 1);
-                        }
-                        columns.start += count;
-                    }
-                });
-            }
-            assert!(numbers.iter().all(|n| *n == 1), "{images} {rows} {height} {width} {stride:?}: {numbers:?}");
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "a row of the block")]
-    fn a_block_keeps_to_its_rows() {
-        let mut numbers = [0f32; 12];
-        let sheet = Sheet::new(&mut numbers, Lattice::matrix(4, 3, 3)).cut([2, 3], 1);
-        Pool::new(1).each(sheet, |_, mut block| drop(block.stretch(0..3).row(2)[0]));
-    }
-
-    #[test]
-    #[should_panic(expected = "lie beside each other")]
-    fn a_matrix_whose_rows_overlap_is_refused() {
-        Sheet::new(&mut [0f32; 12], Lattice::matrix(4, 3, 2));
-    }
-}
+mod tests;

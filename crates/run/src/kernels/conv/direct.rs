@@ -397,8 +397,7 @@ impl<'g> Direct<'g> {
         if rows == 0 {
             return;
         }
-        let (to, each, pitch) =
-            (&mut block[phase * width..], self.tile * self.run, self.frame.pitch);
+        let (to, each, pitch) = (&mut block[phase * width..], self.tile * self.run, self.frame.pitch);
         match across {
             1 => {
                 let counts = [1, rows, width];

@@ -13,7 +13,7 @@ mod window;
 use tiercel_workload::graph::{Conv, Op};
 
 use super::args::{Args, Call};
-use super::gemm::{Bias, Extent, Matrix, Put, matrix, multiply};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_into};
 use super::pool::Pool;
 use super::shares::Sheet;
 use super::simd::wide;
@@ -199,7 +199,7 @@ fn across(
             let planes = Planes { first: group * narrow, bias };
             let extent = blocked(narrow, g.narrow.batch * g.narrow.plane(), wide, taps.len());
             let filter = Matrix::by_line(w, extent.depth);
-            multiply(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
+            multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
             continue;
         }
         for phase in phases(g) {
@@ -227,7 +227,7 @@ fn across(
             let extent = blocked(wide, columns, narrow, taps.len());
             let lattice = lattice(g.wide, group * wide..(group + 1) * wide, grid, g.stride, phase);
             let planes = Planes { first: group * wide, bias };
-            multiply(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
+            multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
         }
     }
 }
@@ -261,8 +261,8 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
                 stride: g.stride,
                 taps: &taps,
             });
-            let to = (matrix(dw, extent), &Put::new(Bias::None));
-            multiply(args.pool, extent, &lines, &windows, to, scratch);
+            let to = Rows::new(dw, extent.columns, Bias::None);
+            multiply(args.pool, extent, &lines, &windows, &to, scratch);
         }
     }
     if let Some(db) = db {
