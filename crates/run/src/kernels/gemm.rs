@@ -319,8 +319,8 @@ simd::wide! {
     ) {
         let factor = how.factor;
         let mut to = to.stretch(columns.clone());
-        for (row, piece) in rows.zip(piece.chunks_exact(stride)) {
-            let out = to.row(row);
+        for (at, row) in rows.enumerate() {
+            let (out, piece) = (to.row(row), &piece[at * stride..][..stride]);
             match (first, how.bias) {
                 (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p * factor),
                 (true, Bias::Columns(bias)) => {

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::args::{Args, Call, Inputs};
 use super::room;
-use super::shares::{Boxes, Each};
+use super::shares::{Each, Rows};
 use super::simd::{Correlation, Shifts, Tile, correlate, expect, fetch, transpose};
 
 /// Features whose sums are kept at a time.
@@ -53,9 +53,10 @@ impl Extents {
         (self.d + 1) * self.lanes
     }
 
-    /// The samples of a unit of work.
-    fn samples(&self, unit: usize) -> Range<usize> {
-        unit * self.lanes..((unit + 1) * self.lanes).min(self.batch)
+    /// Samples from the first on, as many at a time as are computed at once.
+    fn units(&self, first: usize, count: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (lanes, end) = (self.lanes, first + count);
+        (first..end).step_by(lanes).map(move |at| at..(at + lanes).min(end))
     }
 
     /// Numbers of scratch memory for features, results, gradients of all pairs in both orders, those of a tile of
@@ -168,26 +169,19 @@ fn turn(
     }
 }
 
-/// Numbers of all samples, of which those of a unit's samples are a box.
-fn boxes(e: Extents, numbers: &mut [f32], row: usize) -> Boxes<'_, f32> {
-    let all = numbers.len();
-    Boxes::new(numbers, [1, 1, 1, all], [1, 1, 1, e.lanes * row])
-}
-
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.inputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
     let (y, scratch) = (args.write(0)?, args.scratch());
     let (row, inputs) = (e.row(), Inputs { call: args.call, places: args.places, views: args.views });
-    let shares = (Each::new(scratch, e.scratch()), boxes(e, y, row));
-    args.pool.each(shares, |_, (scratch, mut y)| {
+    let shares = (Each::new(scratch, e.scratch()), Rows::new(y, row, e.batch));
+    args.pool.each(shares, |_, (scratch, (first, y))| {
         let ([x, results, _, _], distances) = e.split(scratch);
         distances.iter_mut().enumerate().for_each(|(j, distance)| *distance = (j * e.apart()) as u32);
-        for unit in y.units() {
-            let samples = e.samples(unit);
+        for (samples, y) in e.units(first, y.len() / row).zip(y.chunks_mut(e.lanes * row)) {
             turn(e, &samples, inputs, [e.lanes, e.apart()], x);
             products(e, x, distances, results);
-            transpose(results, e.lanes, row, samples.len(), row, y.get(unit).whole());
+            transpose(results, e.lanes, row, samples.len(), row, y);
         }
     });
     Ok(())
@@ -200,16 +194,16 @@ pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
     for pass in (0..e.n).step_by(PASS) {
         let mut outputs = [const { None }; PASS];
         for (i, output) in (pass..e.n).zip(&mut outputs) {
-            *output = Some(boxes(e, args.write(i)?, e.d));
+            *output = Some(Rows::new(args.write(i)?, e.d, e.batch));
         }
         let inputs = Inputs { call: args.call, places: args.places, views: args.views };
         let shares = (Each::new(scratch, e.scratch()), outputs);
         args.pool.each(shares, |_, (scratch, mut outputs)| {
             let ([x, turned, pairs, out], distances) = e.split(scratch);
             distances.iter_mut().enumerate().for_each(|(k, distance)| *distance = (k * e.n * e.lanes) as u32);
-            let units = outputs[0].as_ref().map_or(0..0, |first| first.units());
-            for unit in units {
-                let samples = e.samples(unit);
+            let (first, count) = outputs[0].as_ref().map_or((0, 0), |(first, dx)| (*first, dx.len() / e.d));
+            for samples in e.units(first, count) {
+                let own = (samples.start - first) * e.d..(samples.end - first) * e.d;
                 turn(e, &samples, inputs, [e.n * e.lanes, e.lanes], x);
                 let from = &dy[samples.start * row..samples.end * row];
                 fetch(&dy[samples.end * row..((samples.end + e.lanes) * row).min(dy.len())]);
@@ -219,17 +213,15 @@ pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
                     _ => mirror::<8>(e, turned, pairs),
                 }
                 for (tile, outputs) in outputs.chunks_mut(TILE).enumerate() {
-                    for output in outputs.iter_mut().flatten() {
-                        let mut one = output.get(unit);
-                        let dx = one.whole();
-                        expect(dx.as_ptr(), dx.len());
+                    for (_, dx) in outputs.iter().flatten() {
+                        expect(dx[own.clone()].as_ptr(), own.len());
                     }
                     if outputs[0].is_some() {
                         slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
                     }
-                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs.iter_mut().flatten())
-                    {
-                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, output.get(unit).whole());
+                    let results = outputs.iter_mut().flatten();
+                    for (slopes, (_, dx)) in out.chunks_exact(e.d * e.lanes).zip(results) {
+                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, &mut dx[own.clone()]);
                     }
                 }
             }

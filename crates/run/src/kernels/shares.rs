@@ -251,16 +251,32 @@ impl<'s, T> OneBox<'s, T> {
         &self.ranges
     }
 
-    /// The numbers of the last axis that are in the box, for indices of the others in the whole array.
+    /// Where in the array the numbers of the last axis are that are in the box, for indices of the others in the whole
+    /// array.
     #[inline(always)]
-    pub fn run(&mut self, at: [usize; 3]) -> &mut [T] {
+    pub fn place(&self, at: [usize; 3]) -> Range<usize> {
         let [first, second, third, last] = &self.ranges;
         let inside = first.contains(&at[0]) & second.contains(&at[1]) & third.contains(&at[2]);
         assert!(inside, "indices within the box");
         let [_, b, c, d] = self.extents;
-        let start = ((at[0] * b + at[1]) * c + at[2]) * d + last.start;
+        let start = ((at[0] * b + at[1]) * c + at[2]) * d;
+        start + last.start..start + last.end
+    }
+
+    /// These numbers, to be written.
+    #[inline(always)]
+    pub fn run(&mut self, at: [usize; 3]) -> &mut [T] {
+        let place = self.place(at);
         // SAFETY: the cells of a box are within the array and one thread's, and it is borrowed as long as the slice.
-        unsafe { std::slice::from_raw_parts_mut(self.numbers.start.add(start), last.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.numbers.start.add(place.start), place.len()) }
+    }
+
+    /// These numbers, to be read.
+    #[inline(always)]
+    pub fn peek(&self, at: [usize; 3]) -> &[T] {
+        let place = self.place(at);
+        // SAFETY: as above; nobody writes while the box is borrowed.
+        unsafe { std::slice::from_raw_parts(self.numbers.start.add(place.start), place.len()) }
     }
 
     /// All numbers of the box, where they lie side by side.
@@ -468,9 +484,9 @@ impl<T> Stretch<'_, T> {
     pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(self.rows.contains(&row), "a row of the block");
         let at = self.place + row * self.row;
-        // SAFETY: the cells are this block's, and it is borrowed as long as the slice; what lies between them is
-        // between columns of the block, and no other block's.
-        unsafe { self.numbers.range(at..at + self.span) }
+        // SAFETY: the cells are this block's, which a sheet has found to be within its numbers, and it is borrowed as
+        // long as the slice; what lies between them is between columns of the block, and no other block's.
+        unsafe { std::slice::from_raw_parts_mut(self.numbers.start.add(at), self.span) }
     }
 }
 
