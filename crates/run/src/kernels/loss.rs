@@ -97,11 +97,9 @@ wide! {
         }
         let mut factors = [1f32; LANES];
         factors.iter_mut().zip(&sums).for_each(|(factor, sum)| *factor /= sum);
-        for row in rows {
-            let from = *row;
-            for lane in 0..LANES {
-                row[lane] = from[lane] * factors[lane];
-            }
+        // Rows of a length that only the program knows: of rows of known length the compiler makes gathers.
+        for row in rows.as_flattened_mut().chunks_mut(LANES) {
+            row.iter_mut().zip(&factors).for_each(|(x, factor)| *x *= factor);
         }
         [shifts, sums]
     }
@@ -109,7 +107,7 @@ wide! {
 
 wide! {
     /// The logarithm of every number.
-    fn logarithms(numbers: &mut [f32; LANES]) {
+    fn logarithms(numbers: &mut [f32]) {
         numbers.iter_mut().for_each(|x| *x = ln(*x));
     }
 }
