@@ -283,6 +283,15 @@ fn cells() {
 }
 
 #[test]
+fn tables() {
+    for (ids, bag) in [([7, 1], false), ([4, 3], true), ([20, 2], true)] {
+        let operands = [w([6, 5]), Ids(Shape::from(ids), 6)];
+        check("embedding", Op::Embedding { bag }, &operands, 1);
+    }
+    check("embedding of one axis", Op::Embedding { bag: false }, &[w([9, 17]), Ids(Shape::from([12]), 9)], 1);
+}
+
+#[test]
 fn interactions() {
     for n in [1, 2, 4] {
         check("interaction", Op::DotInteraction, &vec![w([3, 5]); n], 1);

@@ -5,9 +5,9 @@ use tiercel_workload::graph::Attention;
 
 use super::args::{Args, Call};
 use super::elementwise::{chance, drop_part};
-use super::gemm::{Bias, Extent, Matrix, Rows, multiply_part};
+use super::gemm::{Bias, Extent, Matrix, Put, multiply_part};
 use super::loss::{dot, softmax_row, softmax_slope};
-use super::pool::{Disjoint, part};
+use super::shares::{Boxes, Each, Lattice, Sheet};
 use super::{random, room};
 
 /// The extents of one attention.
@@ -47,6 +47,12 @@ impl Heads {
         room(self.scores().scratch().max(self.mixed().scratch())) + squares * room(self.square())
     }
 
+    /// A tensor of batch, positions and width, of which every head of a sample is a box.
+    fn boxes<'a>(&self, numbers: &'a mut [f32]) -> Boxes<'a, f32> {
+        let extents = [self.batch, self.positions, self.heads, self.head];
+        Boxes::new(numbers, extents, [1, self.positions, 1, self.head])
+    }
+
     /// Where a head begins in a tensor of batch, positions and width.
     fn place(&self, at: usize) -> usize {
         at / self.heads * self.positions * self.width + at % self.heads * self.head
@@ -83,20 +89,23 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
     let (y, p, scratch) = (args.write(0)?, args.write(1)?, args.scratch());
     let h = Heads::new(args.call, attention);
     let drop = Drop::new(attention, args.moment);
-    let (threads, each, products) = (args.pool.threads(), h.scratch(1), h.scratch(0));
-    let (y, p, scratch) = (Disjoint::new(y), Disjoint::new(p), Disjoint::new(scratch));
+    let (products, square) = (h.scratch(0), h.square());
+    let probabilities = [h.batch * h.heads, h.positions, 1, h.positions];
+    let shares = (
+        Each::new(scratch, h.scratch(1)),
+        Boxes::new(p, probabilities, [1, h.positions, 1, h.positions]),
+        h.boxes(y),
+    );
     let factor = 1.0 / (h.head as f32).sqrt();
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and heads of its own.
-        let (products, square) =
-            unsafe { scratch.range(index * each..(index + 1) * each) }.split_at_mut(products);
-        for at in part(h.batch * h.heads, threads, index) {
+    args.pool.each(shares, |_, (scratch, mut p, mut y)| {
+        let (products, dropped) = scratch.split_at_mut(products);
+        for at in p.units() {
             let place = h.place(at);
-            // SAFETY: as above.
-            let p = unsafe { p.range(at * h.square()..(at + 1) * h.square()) };
             let (a, b) = (Matrix::strided(&q[place..], 1, h.width), Matrix::strided(&k[place..], 1, h.width));
-            let out = Rows::new(p, h.positions, Bias::None).scaled(factor);
-            multiply_part(h.scores(), 0..h.positions, 0..h.positions, &a, &b, &out, products);
+            let mut p = p.get(at);
+            let how = Put::new(Bias::None).scaled(factor);
+            multiply_part(h.scores(), &a, &b, (&mut p.matrix(), &how), products);
+            let p = p.whole();
             for (i, row) in p.chunks_exact_mut(h.positions).enumerate() {
                 let seen = if attention.causal { i + 1 } else { h.positions };
                 softmax_row(&mut row[..seen]);
@@ -105,14 +114,13 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
             let used = match drop {
                 None => &*p,
                 Some(drop) => {
-                    drop.apply(&mut square[..h.square()], Some(p), at);
-                    &square[..h.square()]
+                    drop.apply(&mut dropped[..square], Some(p), at);
+                    &dropped[..square]
                 }
             };
             let (a, b) = (Matrix::by_line(used, h.positions), Matrix::strided(&v[place..], h.width, 1));
-            // SAFETY: heads interleave in y, but no two threads have the same features of the same sample.
-            let out = unsafe { Rows::shared(y, place, h.width) };
-            multiply_part(h.mixed(), 0..h.positions, 0..h.head, &a, &b, &out, products);
+            let mut y = y.get(at);
+            multiply_part(h.mixed(), &a, &b, (&mut y.matrix(), &Put::new(Bias::None)), products);
         }
     });
     Ok(())
@@ -124,19 +132,16 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
     let (dq, dk, dv, scratch) = (args.write(0)?, args.write(1)?, args.write(2)?, args.scratch());
     let h = Heads::new(args.call, attention);
     let drop = Drop::new(attention, args.moment);
-    let (threads, each, products) = (args.pool.threads(), h.scratch(2), h.scratch(0));
-    let (dq, dk, dv) = (Disjoint::new(dq), Disjoint::new(dk), Disjoint::new(dv));
-    let scratch = Disjoint::new(scratch);
+    let (products, square) = (h.scratch(0), h.square());
+    let shares = (Each::new(scratch, h.scratch(2)), h.boxes(dq), h.boxes(dk), h.boxes(dv));
     let factor = 1.0 / (h.head as f32).sqrt();
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and heads of its own.
-        let (products, squares) =
-            unsafe { scratch.range(index * each..(index + 1) * each) }.split_at_mut(products);
-        let (dp, dropped) = squares.split_at_mut(room(h.square()));
-        let (dp, dropped) = (&mut dp[..h.square()], &mut dropped[..h.square()]);
-        for at in part(h.batch * h.heads, threads, index) {
+    args.pool.each(shares, |_, (scratch, mut dq, mut dk, mut dv)| {
+        let (products, squares) = scratch.split_at_mut(products);
+        let (dp, dropped) = squares.split_at_mut(room(square));
+        let (dp, dropped) = (&mut dp[..square], &mut dropped[..square]);
+        for at in dq.units() {
             let place = h.place(at);
-            let p = &p[at * h.square()..(at + 1) * h.square()];
+            let p = &p[at * square..(at + 1) * square];
             let used = match drop {
                 None => p,
                 Some(drop) => {
@@ -146,30 +151,14 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             };
             let rows = |numbers| Matrix::strided(numbers, 1, h.width);
             let columns = |numbers| Matrix::strided(numbers, h.width, 1);
-            // SAFETY: no two threads have the same features of the same sample.
-            let [dq, dk, dv] = [dq, dk, dv].map(|d| unsafe { Rows::shared(d, place, h.width) });
-            let (all, features) = (0..h.positions, 0..h.head);
+            let (plain, scaled) = (Put::new(Bias::None), Put::new(Bias::None).scaled(factor));
             // dv = pᵀ · dy; dp = dy · vᵀ.
-            let transposed = Matrix::by_depth(used, h.positions);
-            multiply_part(
-                h.mixed(),
-                all.clone(),
-                features.clone(),
-                &transposed,
-                &columns(&dy[place..]),
-                &dv,
-                products,
-            );
-            let out = Rows::new(dp, h.positions, Bias::None);
-            multiply_part(
-                h.scores(),
-                all.clone(),
-                all.clone(),
-                &rows(&dy[place..]),
-                &rows(&v[place..]),
-                &out,
-                products,
-            );
+            let (transposed, mut dv) = (Matrix::by_depth(used, h.positions), dv.get(at));
+            let to = (&mut dv.matrix(), &plain);
+            multiply_part(h.mixed(), &transposed, &columns(&dy[place..]), to, products);
+            let mut scores = Sheet::new(dp, Lattice::matrix(h.positions, h.positions, h.positions));
+            let to = (&mut scores.all(), &plain);
+            multiply_part(h.scores(), &rows(&dy[place..]), &rows(&v[place..]), to, products);
             if let Some(drop) = drop {
                 drop.apply(dp, None, at);
             }
@@ -179,25 +168,11 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             }
             // dq = ds · k; dk = dsᵀ · q.
             let (ds, transposed) = (Matrix::by_line(dp, h.positions), Matrix::by_depth(dp, h.positions));
-            let (dq, dk) = (dq.scaled(factor), dk.scaled(factor));
-            multiply_part(
-                h.mixed(),
-                all.clone(),
-                features.clone(),
-                &ds,
-                &columns(&k[place..]),
-                &dq,
-                products,
-            );
-            multiply_part(
-                h.mixed(),
-                all.clone(),
-                features.clone(),
-                &transposed,
-                &columns(&q[place..]),
-                &dk,
-                products,
-            );
+            let (mut dq, mut dk) = (dq.get(at), dk.get(at));
+            let to = (&mut dq.matrix(), &scaled);
+            multiply_part(h.mixed(), &ds, &columns(&k[place..]), to, products);
+            let to = (&mut dk.matrix(), &scaled);
+            multiply_part(h.mixed(), &transposed, &columns(&q[place..]), to, products);
         }
     });
     Ok(())

@@ -4,8 +4,9 @@ use tiercel_workload::graph::Optimizer;
 
 use super::args::{Args, Call};
 use super::elementwise::zip_part;
-use super::pool::{Disjoint, part};
+use super::pool::part;
 use super::room;
+use super::shares::{Cut, Each};
 use super::simd::fetch;
 use super::update::Rule;
 
@@ -55,9 +56,10 @@ pub(super) fn backward(mut args: Args<'_, '_>, bag: bool) -> Result<(), String> 
     Ok(())
 }
 
-/// Scratch numbers of an update of rows: the ids in order, twice, and one row of gradients for each thread.
+/// Scratch numbers of an update of rows: the ids in order, twice, where the rows of threads begin, and one row of
+/// gradients for each thread.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
-    2 * room(2 * call.len(1)) + threads * room(call.last(0))
+    2 * room(2 * call.len(1)) + room(threads + 1) + threads * room(call.last(0))
 }
 
 /// Sorts ids by their upper halves, which are below `rows`, keeping the order of equal ones; `other` is as long.
@@ -92,62 +94,64 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     }
     let bag = bag_of(args.call.inputs[1].shape, bag);
     let states = optimizer.states().len();
-    let w = Disjoint::new(args.write(0)?);
-    let first = Disjoint::new(if states > 0 { args.write(1)? } else { &mut [] });
-    let second = Disjoint::new(if states > 1 { args.write(2)? } else { &mut [] });
-    let master = args.write_optional(1 + states)?.map(Disjoint::new);
+    let w = args.write(0)?;
+    let first = if states > 0 { args.write(1)? } else { &mut [] };
+    let second = if states > 1 { args.write(2)? } else { &mut [] };
+    let master = args.write_optional(1 + states)?;
     let (order, rest) = args.scratch().split_at_mut(room(2 * ids.len()));
-    let (other, sums) = rest.split_at_mut(room(2 * ids.len()));
+    let (other, rest) = rest.split_at_mut(room(2 * ids.len()));
+    let threads = args.pool.threads();
+    let (bounds, sums) = rest.split_at_mut(room(threads + 1));
     // Ids with their places, so that equal ids stand together and in order.
     let [order, other]: [&mut [u64]; 2] =
         [order, other].map(|half| bytemuck::cast_slice_mut(&mut half[..2 * ids.len()]));
     order.iter_mut().enumerate().for_each(|(at, o)| *o = (ids.at(at) as u64) << 32 | at as u64);
     let order = sort(order, other, rows);
-    let (rule, threads, each) = (Rule::new(optimizer, args.moment), args.pool.threads(), room(width));
-    let sums = Disjoint::new(sums);
     let id = |at: usize| (order[at] >> 32) as usize;
-    // A thread begins where a new id does.
-    let begin =
-        |at: usize| (at..order.len()).find(|at| *at == 0 || id(*at) != id(*at - 1)).unwrap_or(order.len());
-    args.pool.run(&|index| {
-        let part = part(order.len(), threads, index);
-        let (mut at, end) = (begin(part.start), begin(part.end));
-        // SAFETY: every thread has a row of its own here, and below the rows of ids that no other thread has.
-        let sum = &mut unsafe { sums.range(index * each..(index + 1) * each) }[..width];
-        let place = |at: usize| {
+    // A thread begins where a new id does, and has the rows up to where the next one begins.
+    let begin = |index: usize| {
+        let at = part(order.len(), threads, index).start;
+        (at..order.len()).find(|at| *at == 0 || id(*at) != id(*at - 1)).unwrap_or(order.len())
+    };
+    let bounds: &mut [u32] = bytemuck::cast_slice_mut(&mut bounds[..threads + 1]);
+    for (index, bound) in bounds.iter_mut().enumerate() {
+        let at = if index < threads { begin(index) } else { order.len() };
+        *bound = if at < order.len() { id(at) } else { rows } as u32;
+    }
+    let rule = Rule::new(optimizer, args.moment);
+    let cut = |numbers, there: bool| Cut::new(numbers, if there { width } else { 0 }, bounds);
+    let tables =
+        (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
+    args.pool.each((Each::new(sums, room(width)), tables), |index, (sum, tables)| {
+        let (mut w, mut first, mut second, mut master) = tables;
+        let (mut at, end) = (begin(index), if index + 1 < threads { begin(index + 1) } else { order.len() });
+        let sum = &mut sum[..width];
+        let gradient_at = |at: usize| {
             let place = (order[at] as u32) as usize / bag;
             &drows[place * width..(place + 1) * width]
         };
-        let cells = |row: usize, there: bool| if there { row * width..(row + 1) * width } else { 0..0 };
         while at < end {
             let row = id(at);
             if at + SOON < end {
                 let row = id(at + SOON);
-                fetch(place(at + SOON));
-                w.expect(cells(row, true));
-                first.expect(cells(row, states > 0));
-                second.expect(cells(row, states > 1));
+                fetch(gradient_at(at + SOON));
+                [&w, &first, &second].iter().for_each(|table| table.expect(row));
             }
-            let mut gradient: &[f32] = place(at);
+            let mut gradient: &[f32] = gradient_at(at);
             at += 1;
             if at < end && id(at) == row {
                 sum.copy_from_slice(gradient);
                 while at < end && id(at) == row {
-                    zip_part(sum, None, Some(place(at)), |sum, d| sum + d);
+                    zip_part(sum, None, Some(gradient_at(at)), |sum, d| sum + d);
                     at += 1;
                 }
                 gradient = sum;
             }
-            // SAFETY: as above.
-            let (w, first, second) = unsafe {
-                let states = (first.range(cells(row, states > 0)), second.range(cells(row, states > 1)));
-                (w.range(cells(row, true)), states.0, states.1)
-            };
-            match master {
+            let (w, first, second) = (w.row(row), first.row(row), second.row(row));
+            match &mut master {
                 None => rule.apply(w, gradient, first, second),
                 Some(master) => {
-                    // SAFETY: as above.
-                    let master = unsafe { master.range(cells(row, true)) };
+                    let master = master.row(row);
                     rule.apply(master, gradient, first, second);
                     w.copy_from_slice(master);
                 }

@@ -9,9 +9,11 @@
 //! Every element of C is summed over blocks of depth in order, whatever the cut, so results do not depend on the
 //! number of threads.
 
+use std::cell::Cell;
 use std::ops::Range;
 
-use super::pool::{Disjoint, Pool, part};
+use super::pool::Pool;
+use super::shares::{Block, Each, Lattice, Sheet};
 use super::simd::{self, Layout, Tile};
 
 /// About the most depth of a panel.
@@ -44,14 +46,18 @@ pub trait Pack: Sync {
     }
 }
 
-/// Where finished pieces go.
+/// How finished pieces are put where they belong.
 pub trait Take: Sync {
     /// Adds a piece, whose rows are `stride` long, to the rows and columns of C; `first` where nothing has been added
-    /// there before. No other thread has the same rows and columns.
-    fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool);
-
-    /// Asks for the memory of rows and columns that a piece will come for soon.
-    fn expect(&self, rows: Range<usize>, columns: Range<usize>);
+    /// there before.
+    fn take(
+        &self,
+        to: &mut Block<'_, f32>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        piece: (&[f32], usize),
+        first: bool,
+    );
 }
 
 /// The extents of a product.
@@ -102,47 +108,53 @@ impl Extent {
     }
 }
 
-/// C += A · B on all threads of the pool. `scratch` holds [`Extent::scratch`] numbers for each thread.
+/// C = A · B and what is added to it, on all threads of the pool. `scratch` holds [`Extent::scratch`] numbers for each
+/// thread.
 pub fn multiply(
     pool: &mut Pool,
     extent: Extent,
     a: &impl Pack,
     b: &impl Pack,
-    c: &impl Take,
+    c: &Rows<'_>,
     scratch: &mut [f32],
 ) {
-    let threads = pool.threads();
-    let work = extent.rows * extent.columns * extent.depth;
-    if threads == 1 || work < 64 << 10 {
-        return multiply_part(extent, 0..extent.rows, 0..extent.columns, a, b, c, scratch);
-    }
-    let (down, across) = extent.grid(threads);
-    let tile = Tile::here();
-    let each = extent.scratch();
-    let scratch = Disjoint::new(scratch);
-    let cut = |length: usize, unit: usize, parts: usize, index: usize| {
-        let cut = part(length.div_ceil(unit), parts, index);
-        (cut.start * unit).min(length)..(cut.end * unit).min(length)
-    };
-    pool.run(&|index| {
-        let rows = cut(extent.rows, if down > 1 { 2 } else { 1 }, down, index / across);
-        let columns = cut(extent.columns, tile.lanes, across, index % across);
-        // SAFETY: every thread has scratch of its own.
-        let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
-        multiply_part(extent, rows, columns, a, b, c, scratch);
-    });
+    let numbers = c.numbers.take();
+    let sheet = Sheet::new(numbers, Lattice::matrix(extent.rows, extent.columns, c.stride));
+    multiply_into(pool, extent, a, b, (sheet, &Put::new(c.bias)), scratch);
+    c.numbers.set(numbers);
 }
 
-/// C += A · B for some rows and columns of C, on this thread.
-pub fn multiply_part(
+/// The same for any C, as `how` says.
+pub fn multiply_into(
+    pool: &mut Pool,
     extent: Extent,
-    rows: Range<usize>,
-    columns: Range<usize>,
     a: &impl Pack,
     b: &impl Pack,
-    c: &impl Take,
+    (c, how): (Sheet<'_, f32>, &impl Take),
     scratch: &mut [f32],
 ) {
+    let (threads, mut c) = (pool.threads(), c);
+    let work = extent.rows * extent.columns * extent.depth;
+    if threads == 1 || work < 64 << 10 {
+        return multiply_part(extent, a, b, (&mut c.all(), how), scratch);
+    }
+    let (down, across) = extent.grid(threads);
+    let cut = |length: usize, unit: usize, parts: usize| length.div_ceil(unit).div_ceil(parts) * unit;
+    let rows = cut(extent.rows, if down > 1 { 2 } else { 1 }, down);
+    let columns = cut(extent.columns, Tile::here().lanes, across);
+    let shares = (Each::new(scratch, extent.scratch()), c.cut([rows, columns], across));
+    pool.each(shares, |_, (scratch, mut block)| multiply_part(extent, a, b, (&mut block, how), scratch));
+}
+
+/// C += A · B for the rows and columns of a block of C, on this thread.
+pub fn multiply_part(
+    extent: Extent,
+    a: &impl Pack,
+    b: &impl Pack,
+    (c, how): (&mut Block<'_, f32>, &impl Take),
+    scratch: &mut [f32],
+) {
+    let (rows, columns) = (c.rows(), c.columns());
     let tile = Tile::here();
     let wide = tile.columns();
     let block = extent.block.min(extent.depth).max(1);
@@ -177,7 +189,7 @@ pub fn multiply_part(
                     let high = tile.rows.min(some.end - row);
                     c.expect(row..row + high, lines.clone());
                     simd::product(deep, high, vectors, &packed[i * tile.rows * deep..], panel, &mut piece);
-                    c.take(row..row + high, lines.clone(), &piece, stride, at == 0);
+                    how.take(c, row..row + high, lines.clone(), (&piece, stride), at == 0);
                 }
             }
         }
@@ -247,59 +259,69 @@ pub enum Bias<'a> {
     Add,
 }
 
-/// A matrix in memory, stored by rows, as a result.
+/// A matrix of rows that a product becomes.
 pub struct Rows<'a> {
-    numbers: Disjoint<'a, f32>,
-    /// Where the first row begins.
-    start: usize,
+    numbers: Cell<&'a mut [f32]>,
     stride: usize,
+    bias: Bias<'a>,
+}
+
+impl<'a> Rows<'a> {
+    /// Rows that are `stride` apart, and what is added to the product.
+    pub fn new(numbers: &'a mut [f32], stride: usize, bias: Bias<'a>) -> Rows<'a> {
+        Rows { numbers: Cell::new(numbers), stride, bias }
+    }
+}
+
+/// Puts a product, or a multiple of it, into a matrix.
+#[derive(Clone, Copy)]
+pub struct Put<'a> {
     bias: Bias<'a>,
     factor: f32,
 }
 
-impl<'a> Rows<'a> {
-    /// A result with rows of this length.
-    pub fn new(numbers: &'a mut [f32], stride: usize, bias: Bias<'a>) -> Rows<'a> {
-        Rows { numbers: Disjoint::new(numbers), start: 0, stride, bias, factor: 1.0 }
-    }
-
-    /// A result whose rows are `stride` apart and begin at `start`, in numbers that others write too.
-    ///
-    /// # Safety
-    /// Nobody else uses the columns of these rows that the product has, as long as this lives.
-    pub unsafe fn shared(numbers: Disjoint<'a, f32>, start: usize, stride: usize) -> Rows<'a> {
-        Rows { numbers, start, stride, bias: Bias::None, factor: 1.0 }
+impl<'a> Put<'a> {
+    /// The product and something more.
+    pub fn new(bias: Bias<'a>) -> Put<'a> {
+        Put { bias, factor: 1.0 }
     }
 
     /// The product times a number.
-    pub fn scaled(mut self, factor: f32) -> Rows<'a> {
+    pub fn scaled(mut self, factor: f32) -> Put<'a> {
         self.factor = factor;
         self
     }
 }
 
-impl Take for Rows<'_> {
-    fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
-        put(self, rows, columns, piece, stride, first);
-    }
-
-    fn expect(&self, rows: Range<usize>, columns: Range<usize>) {
-        for row in rows {
-            let from = self.start + row * self.stride + columns.start;
-            self.numbers.expect(from..from + columns.len());
-        }
+impl Take for Put<'_> {
+    fn take(
+        &self,
+        to: &mut Block<'_, f32>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        piece: (&[f32], usize),
+        first: bool,
+    ) {
+        put(self, to, rows, columns, piece.0, piece.1, first);
     }
 }
 
 simd::wide! {
     /// Puts or adds a piece.
-    fn put(to: &Rows<'_>, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
-        let factor = to.factor;
-        for (row, piece) in rows.zip(piece.chunks_exact(stride)) {
-            let from = to.start + row * to.stride + columns.start;
-            // SAFETY: no other thread has these rows and columns.
-            let out = unsafe { to.numbers.range(from..from + columns.len()) };
-            match (first, to.bias) {
+    fn put(
+        how: &Put<'_>,
+        to: &mut Block<'_, f32>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        piece: &[f32],
+        stride: usize,
+        first: bool,
+    ) {
+        let factor = how.factor;
+        let mut to = to.stretch(columns.clone());
+        for (at, row) in rows.enumerate() {
+            let (out, piece) = (to.row(row), &piece[at * stride..][..stride]);
+            match (first, how.bias) {
                 (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p * factor),
                 (true, Bias::Columns(bias)) => {
                     let bias = &bias[columns.clone()];

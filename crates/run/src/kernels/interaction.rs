@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::args::{Args, Call, Inputs};
-use super::pool::{Disjoint, part};
 use super::room;
-use super::simd::{Correlation, Shifts, Tile, correlate, fetch, transpose};
+use super::shares::{Each, Rows};
+use super::simd::{Correlation, Shifts, Tile, correlate, expect, fetch, transpose};
 
 /// Features whose sums are kept at a time.
 const TILE: usize = 4;
@@ -53,13 +53,10 @@ impl Extents {
         (self.d + 1) * self.lanes
     }
 
-    fn units(&self) -> usize {
-        self.batch.div_ceil(self.lanes)
-    }
-
-    /// The samples of a unit of work.
-    fn samples(&self, unit: usize) -> Range<usize> {
-        unit * self.lanes..((unit + 1) * self.lanes).min(self.batch)
+    /// Samples from the first on, as many at a time as are computed at once.
+    fn units(&self, first: usize, count: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (lanes, end) = (self.lanes, first + count);
+        (first..end).step_by(lanes).map(move |at| at..(at + lanes).min(end))
     }
 
     /// Numbers of scratch memory for features, results, gradients of all pairs in both orders, those of a tile of
@@ -176,20 +173,14 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.inputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
     let (y, scratch) = (args.write(0)?, args.scratch());
-    let (row, each, threads) = (e.row(), e.scratch(), args.pool.threads());
-    let inputs = Inputs { call: args.call, places: args.places, views: args.views };
-    let (y, scratch) = (Disjoint::new(y), Disjoint::new(scratch));
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and samples of its own.
-        let ([x, results, _, _], distances) =
-            e.split(unsafe { scratch.range(index * each..(index + 1) * each) });
+    let (row, inputs) = (e.row(), Inputs { call: args.call, places: args.places, views: args.views });
+    let shares = (Each::new(scratch, e.scratch()), Rows::new(y, row, e.batch));
+    args.pool.each(shares, |_, (scratch, (first, y))| {
+        let ([x, results, _, _], distances) = e.split(scratch);
         distances.iter_mut().enumerate().for_each(|(j, distance)| *distance = (j * e.apart()) as u32);
-        for unit in part(e.units(), threads, index) {
-            let samples = e.samples(unit);
+        for (samples, y) in e.units(first, y.len() / row).zip(y.chunks_mut(e.lanes * row)) {
             turn(e, &samples, inputs, [e.lanes, e.apart()], x);
             products(e, x, distances, results);
-            // SAFETY: as above.
-            let y = unsafe { y.range(samples.start * row..samples.end * row) };
             transpose(results, e.lanes, row, samples.len(), row, y);
         }
     });
@@ -199,23 +190,20 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.outputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
-    let (dy, scratch) = (args.read(e.n)?, args.scratch());
-    let (row, each, threads) = (e.row(), e.scratch(), args.pool.threads());
-    let scratch = Disjoint::new(scratch);
+    let (row, dy, scratch) = (e.row(), args.read(e.n)?, args.scratch());
     for pass in (0..e.n).step_by(PASS) {
-        let mut outputs = [Disjoint::new(&mut [0f32; 0][..]); PASS];
-        let count = PASS.min(e.n - pass);
-        for (at, output) in outputs[..count].iter_mut().enumerate() {
-            *output = Disjoint::new(args.write(pass + at)?);
+        let mut outputs = [const { None }; PASS];
+        for (i, output) in (pass..e.n).zip(&mut outputs) {
+            *output = Some(Rows::new(args.write(i)?, e.d, e.batch));
         }
         let inputs = Inputs { call: args.call, places: args.places, views: args.views };
-        args.pool.run(&|index| {
-            // SAFETY: every thread has scratch and samples of its own.
-            let ([x, turned, pairs, out], distances) =
-                e.split(unsafe { scratch.range(index * each..(index + 1) * each) });
+        let shares = (Each::new(scratch, e.scratch()), outputs);
+        args.pool.each(shares, |_, (scratch, mut outputs)| {
+            let ([x, turned, pairs, out], distances) = e.split(scratch);
             distances.iter_mut().enumerate().for_each(|(k, distance)| *distance = (k * e.n * e.lanes) as u32);
-            for unit in part(e.units(), threads, index) {
-                let samples = e.samples(unit);
+            let (first, count) = outputs[0].as_ref().map_or((0, 0), |(first, dx)| (*first, dx.len() / e.d));
+            for samples in e.units(first, count) {
+                let own = (samples.start - first) * e.d..(samples.end - first) * e.d;
                 turn(e, &samples, inputs, [e.n * e.lanes, e.lanes], x);
                 let from = &dy[samples.start * row..samples.end * row];
                 fetch(&dy[samples.end * row..((samples.end + e.lanes) * row).min(dy.len())]);
@@ -224,13 +212,16 @@ pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
                     16 => mirror::<16>(e, turned, pairs),
                     _ => mirror::<8>(e, turned, pairs),
                 }
-                for (tile, outputs) in outputs[..count].chunks(TILE).enumerate() {
-                    outputs.iter().for_each(|output| output.expect(samples.start * e.d..samples.end * e.d));
-                    slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
-                    for (slopes, output) in out.chunks_exact(e.d * e.lanes).zip(outputs) {
-                        // SAFETY: as above.
-                        let dx = unsafe { output.range(samples.start * e.d..samples.end * e.d) };
-                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, dx);
+                for (tile, outputs) in outputs.chunks_mut(TILE).enumerate() {
+                    for (_, dx) in outputs.iter().flatten() {
+                        expect(dx[own.clone()].as_ptr(), own.len());
+                    }
+                    if outputs[0].is_some() {
+                        slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
+                    }
+                    let results = outputs.iter_mut().flatten();
+                    for (slopes, (_, dx)) in out.chunks_exact(e.d * e.lanes).zip(results) {
+                        transpose(slopes, e.lanes, e.d, samples.len(), e.d, &mut dx[own.clone()]);
                     }
                 }
             }

@@ -1,10 +1,15 @@
 //! Linear layers and plain matrix products, forward and backward.
+//!
+//! Products of few rows, or of little depth, would take longer to pack than to compute: these read the weights as they
+//! lie.
 
 use tiercel_workload::graph::Op;
 
 use super::args::{Args, Call};
-use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_part};
-use super::pool::{Disjoint, Pool};
+use super::gemm::{Bias, Extent, Matrix, Put, Rows, multiply, multiply_part};
+use super::loss::dot;
+use super::pool::Pool;
+use super::shares::{Boxes, Each};
 use super::simd::wide;
 
 /// The product that a call computes, for each of its leading indices.
@@ -31,6 +36,10 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, w, bias) = (args.read(0)?, args.read(1)?, args.optional(2)?);
     let (e, y, scratch) = (extent(args.call), args.write(0)?, args.scratch());
+    if e.rows <= FEW {
+        few_samples(args.pool, e, x, w, bias, y);
+        return Ok(());
+    }
     let bias = bias.map_or(Bias::None, Bias::Columns);
     let (a, b) = (Matrix::by_line(x, e.depth), Matrix::by_line(w, e.depth));
     multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, bias), scratch);
@@ -40,8 +49,19 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (w, dy) = (args.read(0)?, args.read(1)?);
     let (e, dx, scratch) = (extent(args.call), args.write(0)?, args.scratch());
-    let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
-    multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
+    if e.rows <= FEW {
+        few_slopes(args.pool, e, w, dy, dx);
+    } else if e.depth <= SHALLOW {
+        let columns = e.columns;
+        args.pool.sums(columns * e.depth, dx, columns, |start, dx| {
+            for (dx, dy) in dx.chunks_exact_mut(columns).zip(dy.chunks_exact(e.depth).skip(start)) {
+                combine(dx, w, columns, dy.iter().copied(), false);
+            }
+        });
+    } else {
+        let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
+        multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
+    }
     Ok(())
 }
 
@@ -52,7 +72,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         let columns = e.columns;
         args.pool.rows(dw, columns, |start, dw| {
             for (row, dw) in dw.chunks_exact_mut(columns).enumerate() {
-                combine(dw, x, dy[start + row..].iter().step_by(e.rows).copied());
+                combine(dw, x, columns, dy[start + row..].iter().step_by(e.rows).copied(), false);
             }
         });
     } else {
@@ -65,16 +85,79 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Samples up to which a row of the weights' gradient is made of them one after the other.
+/// Samples up to which nothing is packed: weights are read once, as they lie, or written once.
 const FEW: usize = 4;
 
+/// Outputs up to which a sample's gradient is made of the rows of the weights, one after the other.
+const SHALLOW: usize = 16;
+
+/// Rows of weights that are used for one sample after the other while they are in the cache.
+const BLOCK: usize = 32;
+
+/// A matrix with a row for each of few samples, of which threads have some columns.
+fn columns(numbers: &mut [f32], e: Extent, threads: usize) -> Boxes<'_, f32> {
+    let some = e.columns.div_ceil(threads).next_multiple_of(16);
+    Boxes::new(numbers, [e.rows, 1, 1, e.columns], [e.rows, 1, 1, some])
+}
+
+/// The results for few samples: dot products.
+fn few_samples(pool: &mut Pool, e: Extent, x: &[f32], w: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+    let y = columns(y, e, pool.threads());
+    pool.each_of(e.columns * e.depth, y, |_, mut some| {
+        for unit in some.units() {
+            let mut y = some.get(unit);
+            let range = y.ranges()[3].clone();
+            for (at, column) in range.enumerate() {
+                let (w, bias) = (&w[column * e.depth..][..e.depth], bias.map_or(0.0, |bias| bias[column]));
+                for (row, x) in x.chunks_exact(e.depth).enumerate() {
+                    y.run([row, 0, 0])[at] = dot(x, w) + bias;
+                }
+            }
+        }
+    });
+}
+
+/// The gradients of few samples: sums of the rows of the weights.
+fn few_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32]) {
+    let dx = columns(dx, e, pool.threads());
+    pool.each_of(e.columns * e.depth, dx, |_, mut some| {
+        for unit in some.units() {
+            let mut dx = some.get(unit);
+            let first = dx.ranges()[3].start;
+            for top in (0..e.depth).step_by(BLOCK) {
+                let w = &w[top * e.columns + first..];
+                for (row, dy) in dy.chunks_exact(e.depth).enumerate() {
+                    let factors = dy[top..(top + BLOCK).min(e.depth)].iter().copied();
+                    combine(dx.run([row, 0, 0]), w, e.columns, factors, top > 0);
+                }
+            }
+        }
+    });
+}
+
 wide! {
-    /// Σ of the rows of a matrix by as many factors.
-    fn combine[I: Iterator<Item = f32>](out: &mut [f32], rows: &[f32], factors: I) {
-        for (at, (row, factor)) in rows.chunks_exact(out.len()).zip(factors).enumerate() {
-            match at {
-                0 => out.iter_mut().zip(row).for_each(|(out, x)| *out = factor * x),
-                _ => out.iter_mut().zip(row).for_each(|(out, x)| *out += factor * x),
+    /// Σ of rows that are `stride` apart, each times its factor, or what is there and that.
+    fn combine[I: Iterator<Item = f32>](out: &mut [f32], rows: &[f32], stride: usize, factors: I, add: bool) {
+        let len = out.len();
+        let mut rows = factors.enumerate().map(|(at, factor)| (factor, &rows[at * stride..][..len]));
+        if !add {
+            match rows.next() {
+                Some((f, a)) => out.iter_mut().zip(a).for_each(|(out, a)| *out = f * a),
+                None => out.fill(0.0),
+            }
+        }
+        while let Some((f, a)) = rows.next() {
+            match [rows.next(), rows.next(), rows.next()] {
+                [Some((g, b)), Some((h, c)), Some((i, d))] => {
+                    for ((((out, a), b), c), d) in out.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                        *out += (f * a + g * b) + (h * c + i * d);
+                    }
+                }
+                rest => {
+                    for (f, a) in std::iter::once((f, a)).chain(rest.into_iter().flatten()) {
+                        out.iter_mut().zip(a).for_each(|(out, a)| *out += f * a);
+                    }
+                }
             }
         }
     }
@@ -96,16 +179,13 @@ pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {
         multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, Bias::None), scratch);
         return Ok(());
     }
-    let (threads, scratch, y) = (args.pool.threads(), Disjoint::new(scratch), Disjoint::new(y));
-    args.pool.run(&|index| {
-        // SAFETY: every thread has scratch and products of its own.
-        let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
-        for i in super::pool::part(batch, threads, index) {
+    let shares =
+        (Each::new(scratch, each), Boxes::new(y, [batch, e.rows, 1, e.columns], [1, e.rows, 1, e.columns]));
+    args.pool.each(shares, |_, (scratch, mut products)| {
+        for i in products.units() {
             let (a, b) = matrices(&a[i * size_a..][..size_a], &b[i * size_b..][..size_b]);
-            // SAFETY: as above.
-            let y = unsafe { y.range(i * size..(i + 1) * size) };
-            let rows = Rows::new(y, e.columns, Bias::None);
-            multiply_part(e, 0..e.rows, 0..e.columns, &a, &b, &rows, scratch);
+            let mut one = products.get(i);
+            multiply_part(e, &a, &b, (&mut one.matrix(), &Put::new(Bias::None)), scratch);
         }
     });
     Ok(())

@@ -1,7 +1,6 @@
 //! Softmax, cross-entropy, binary cross-entropy and the mean of squares, with their gradients.
 
 use super::args::Args;
-use super::elementwise::zip_part;
 use super::math::{exp, ln, ln_1p_exp, sigmoid};
 use super::simd::{transpose, wide};
 
@@ -98,26 +97,27 @@ wide! {
         }
         let mut factors = [1f32; LANES];
         factors.iter_mut().zip(&sums).for_each(|(factor, sum)| *factor /= sum);
-        // A loop of its own for every row: of the two together the compiler makes gathers.
-        rows.iter_mut().for_each(|row| zip_part(row, None, Some(&factors), |x, factor| x * factor));
+        // Rows of a length that only the program knows: of rows of known length the compiler makes gathers.
+        for row in rows.as_flattened_mut().chunks_mut(LANES) {
+            row.iter_mut().zip(&factors).for_each(|(x, factor)| *x *= factor);
+        }
         [shifts, sums]
     }
 }
 
 wide! {
     /// The logarithm of every number.
-    fn logarithms(numbers: &mut [f32; LANES]) {
+    fn logarithms(numbers: &mut [f32]) {
         numbers.iter_mut().for_each(|x| *x = ln(*x));
     }
 }
 
 /// `y` becomes the softmax of up to [`LANES`] rows, of itself where `x` is absent; returns the largest element of every
 /// row, and the sum of its exponentials.
-fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize) -> [[f32; LANES]; 2] {
+fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize, side: &mut Side) -> [[f32; LANES]; 2] {
     let mut ends = [[0f32; LANES]; 2];
     let rows = y.len() / width;
     if width <= FEW {
-        let mut side: Side = [[0.0; LANES]; FEW];
         let all = &mut side[..width];
         transpose(x.unwrap_or(y), width, rows, width, LANES, all.as_flattened_mut());
         ends = softmax_side(all);
@@ -139,9 +139,10 @@ pub(super) fn softmax(mut args: Args<'_, '_>) -> Result<(), String> {
     let width = args.call.last(0);
     let (x, y) = (args.maybe(0)?, args.write(0)?);
     args.pool.rows(y, width, |start, y| {
+        let mut side: Side = [[0.0; LANES]; FEW];
         for (i, rows) in y.chunks_mut(LANES * width).enumerate() {
             let from = (start + i * LANES) * width;
-            softmax_rows(rows, x.map(|x| &x[from..from + rows.len()]), width);
+            softmax_rows(rows, x.map(|x| &x[from..from + rows.len()]), width, &mut side);
         }
     });
     Ok(())
@@ -172,6 +173,18 @@ pub(super) fn softmax_backward(mut args: Args<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
+wide! {
+    /// Σ x in f64.
+    fn total(numbers: &[f32]) -> f64 {
+        let mut sums = [0f64; LANES];
+        let (chunks, rest) = numbers.as_chunks::<LANES>();
+        for chunk in chunks {
+            sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+        sums.iter().sum::<f64>() + rest.iter().map(|x| f64::from(*x)).sum::<f64>()
+    }
+}
+
 pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
     let classes = args.call.last(0);
     let (x, labels) = (args.maybe(0)?, args.ids(1)?);
@@ -180,6 +193,7 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     let losses = &mut scratch[..labels.len()];
     args.pool.rows2((y, classes), (losses, 1), |start, y, losses| {
+        let mut side: Side = [[0.0; LANES]; FEW];
         let rows = y.chunks_mut(LANES * classes).zip(losses.chunks_mut(LANES));
         for (i, (rows, losses)) in rows.enumerate() {
             let first = start + i * LANES;
@@ -187,14 +201,14 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
             for (row, loss) in losses.iter_mut().enumerate() {
                 *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
             }
-            let [shifts, mut sums] = softmax_rows(rows, x, classes);
+            let [shifts, mut sums] = softmax_rows(rows, x, classes, &mut side);
             logarithms(&mut sums);
             for (loss, (shift, sum)) in losses.iter_mut().zip(shifts.iter().zip(&sums)) {
                 *loss = sum - (*loss - shift);
             }
         }
     });
-    loss[0] = (losses.iter().map(|l| f64::from(*l)).sum::<f64>() / losses.len() as f64) as f32;
+    loss[0] = (total(losses) / losses.len() as f64) as f32;
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! costs no digits and the data is read once.
 
 use super::args::{Args, Call};
-use super::pool::Disjoint;
+use super::shares::{Boxes, OneBox, Rows};
 use super::simd::wide;
 
 /// Numbers that are read twice in a row: they fit the first-level cache.
@@ -87,6 +87,34 @@ wide! {
     }
 }
 
+/// Σ dy and Σ dy · (x − mean) over planes; small ones are gathered first, so that the pieces are long.
+fn plane_slopes<'x>(planes: impl Iterator<Item = (&'x [f32], &'x [f32])>, mean: f32) -> [f64; 2] {
+    let mut sums = [0f64; 2];
+    let mut add = |x: &[f32], dy: &[f32]| {
+        for (x, dy) in x.chunks(PIECE).zip(dy.chunks(PIECE)) {
+            slopes(x, dy, mean).into_iter().zip(&mut sums).for_each(|(more, sum)| *sum += f64::from(more));
+        }
+    };
+    let mut buffers = [[0f32; PIECE]; 2];
+    let mut filled = 0;
+    for (x, dy) in planes {
+        if x.len() > PIECE / 4 {
+            add(x, dy);
+            continue;
+        }
+        if filled + x.len() > PIECE {
+            add(&buffers[0][..filled], &buffers[1][..filled]);
+            filled = 0;
+        }
+        for (buffer, plane) in buffers.iter_mut().zip([x, dy]) {
+            buffer[filled..filled + plane.len()].copy_from_slice(plane);
+        }
+        filled += x.len();
+    }
+    add(&buffers[0][..filled], &buffers[1][..filled]);
+    sums
+}
+
 wide! {
     /// Σ dy and Σ dy · (x − mean).
     fn slopes(x: &[f32], dy: &[f32], mean: f32) -> [f32; 2] {
@@ -108,18 +136,31 @@ wide! {
 }
 
 wide! {
-    /// y = a · x + b.
-    fn affine(y: &mut [f32], x: &[f32], a: f32, b: f32) {
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = a * x + b);
+    /// y = a · x + b for all planes of channel c.
+    fn affine(y: &mut OneBox<'_, f32>, c: usize, x: &[f32], a: f32, b: f32) {
+        for n in y.ranges()[0].clone() {
+            let x = &x[y.place([n, c, 0])];
+            y.run([n, c, 0]).iter_mut().zip(x).for_each(|(y, x)| *y = a * x + b);
+        }
     }
 }
 
 wide! {
-    /// dx = a · dy + b · x + c, where an absent dy lies in dx.
-    fn affine_slope(dx: &mut [f32], dy: Option<&[f32]>, x: &[f32], a: f32, b: f32, c: f32) {
-        match dy {
-            Some(dy) => dx.iter_mut().zip(dy).zip(x).for_each(|((dx, dy), x)| *dx = a * dy + (b * x + c)),
-            None => dx.iter_mut().zip(x).for_each(|(dx, x)| *dx = a * *dx + (b * x + c)),
+    /// dx = a · dy + b · x + c for all planes of a channel, where an absent dy lies in dx.
+    fn affine_slope(dx: &mut OneBox<'_, f32>, channel: usize, dy: Option<&[f32]>, x: &[f32], factors: [f32; 3]) {
+        let [a, b, c] = factors;
+        for n in dx.ranges()[0].clone() {
+            let at = [n, channel, 0];
+            let place = dx.place(at);
+            let dx = dx.run(at);
+            let x = &x[place.clone()];
+            match dy {
+                Some(dy) => {
+                    let dy = &dy[place];
+                    dx.iter_mut().zip(dy).zip(x).for_each(|((dx, dy), x)| *dx = a * dy + (b * x + c));
+                }
+                None => dx.iter_mut().zip(x).for_each(|(dx, x)| *dx = a * *dx + (b * x + c)),
+            }
         }
     }
 }
@@ -135,34 +176,28 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
     let (batch, channels, plane) = image(args.call);
     let (y, means, deviations) = (args.write(0)?, args.write(1)?, args.write(2)?);
     let (running_mean, running_variance) = (args.write(3)?, args.write(4)?);
-    let y = Disjoint::new(y);
-    let running = (Disjoint::new(running_mean), Disjoint::new(running_variance));
-    args.pool.rows3(
-        batch * plane,
-        (means, 1),
-        (deviations, 1),
-        (&mut [0u8; 0], 0),
-        |start, means, deviations, _| {
-            for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-                let c = start + i;
-                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-                let mut moments = Moments::default();
-                moments.add_planes((0..batch).map(|n| &x[at(n)]));
-                (*mean, *deviation) = (moments.mean as f32, moments.deviation(epsilon));
-                let scale = gamma[c] * *deviation;
-                let shift = beta[c] - *mean * scale;
-                for n in 0..batch {
-                    // SAFETY: every thread has channels of its own.
-                    affine(unsafe { y.range(at(n)) }, &x[at(n)], scale, shift);
-                }
-                let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
-                // SAFETY: as above.
-                let (mean, variance) = unsafe { (running.0.range(c..c + 1), running.1.range(c..c + 1)) };
-                mean[0] += momentum * (moments.mean as f32 - mean[0]);
-                variance[0] += momentum * (unbiased as f32 - variance[0]);
-            }
-        },
+    let one = |numbers| Rows::new(numbers, 1, channels);
+    let shares = (
+        Boxes::new(y, [batch, channels, 1, plane], [batch, 1, 1, plane]),
+        [means, deviations, running_mean, running_variance].map(one),
     );
+    args.pool.each_of(x.len(), shares, |_, (mut y, [means, deviations, running_mean, running_variance])| {
+        for (i, c) in y.units().enumerate() {
+            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+            let mut moments = Moments::default();
+            moments.add_planes((0..batch).map(|n| &x[at(n)]));
+            let (mean, deviation) = (moments.mean as f32, moments.deviation(epsilon));
+            (means.1[i], deviations.1[i]) = (mean, deviation);
+            let scale = gamma[c] * deviation;
+            let shift = beta[c] - mean * scale;
+            let mut y = y.get(c);
+            affine(&mut y, c, x, scale, shift);
+            let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
+            let (mean, variance) = (&mut running_mean.1[i], &mut running_variance.1[i]);
+            *mean += momentum * (moments.mean as f32 - *mean);
+            *variance += momentum * (unbiased as f32 - *variance);
+        }
+    });
     Ok(())
 }
 
@@ -170,41 +205,26 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, gamma, means, deviations) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
     let (batch, channels, plane) = image(args.call);
     let (dy, dx, dgamma, dbeta) = (args.maybe(4)?, args.write(0)?, args.write(1)?, args.write(2)?);
-    let dx = Disjoint::new(dx);
-    args.pool.rows3(
-        2 * batch * plane,
-        (dgamma, 1),
-        (dbeta, 1),
-        (&mut [0u8; 0], 0),
-        |start, dgamma, dbeta, _| {
-            for (i, (dgamma, dbeta)) in dgamma.iter_mut().zip(dbeta).enumerate() {
-                let c = start + i;
-                let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-                let (mean, deviation) = (means[c], deviations[c]);
-                let (mut plain, mut weighed) = (0f64, 0f64);
-                for n in 0..batch {
-                    // SAFETY: every thread has channels of its own.
-                    let dy = dy.map_or_else(|| &*unsafe { dx.range(at(n)) }, |dy| &dy[at(n)]);
-                    for (x, dy) in x[at(n)].chunks(PIECE).zip(dy.chunks(PIECE)) {
-                        let [a, b] = slopes(x, dy, mean);
-                        plain += f64::from(a);
-                        weighed += f64::from(b);
-                    }
-                }
-                *dbeta = plain as f32;
-                *dgamma = (weighed * f64::from(deviation)) as f32;
-                let count = (batch * plane) as f32;
-                // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
-                let a = gamma[c] * deviation;
-                let b = -a * deviation * *dgamma / count;
-                let shift = -a * *dbeta / count - b * mean;
-                for n in 0..batch {
-                    // SAFETY: as above; the slice of the first pass is gone.
-                    affine_slope(unsafe { dx.range(at(n)) }, dy.map(|dy| &dy[at(n)]), &x[at(n)], a, b, shift);
-                }
-            }
-        },
-    );
+    let one = |numbers| Rows::new(numbers, 1, channels);
+    let dx = Boxes::new(dx, [batch, channels, 1, plane], [batch, 1, 1, plane]);
+    args.pool.each_of(2 * x.len(), (dx, one(dgamma), one(dbeta)), |_, (mut dx, (_, dgamma), (_, dbeta))| {
+        for (i, c) in dx.units().enumerate() {
+            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
+            let (mean, deviation) = (means[c], deviations[c]);
+            let mut dx = dx.get(c);
+            let [plain, weighed] = match dy {
+                Some(dy) => plane_slopes((0..batch).map(|n| (&x[at(n)], &dy[at(n)])), mean),
+                None => plane_slopes((0..batch).map(|n| (&x[at(n)], dx.peek([n, c, 0]))), mean),
+            };
+            (dbeta[i], dgamma[i]) = (plain as f32, (weighed * f64::from(deviation)) as f32);
+            let count = (batch * plane) as f32;
+            // dx = gamma · deviation · (dy − mean of dy − x̂ · mean of dy · x̂).
+            let a = gamma[c] * deviation;
+            let b = -a * deviation * dgamma[i] / count;
+            let shift = -a * dbeta[i] / count - b * mean;
+            affine_slope(&mut dx, c, dy, x, [a, b, shift]);
+        }
+    });
     Ok(())
 }
 

@@ -4,12 +4,13 @@
 //! when all of it is done. Nothing is allocated by a call. Which thread does which part never depends on time, and the
 //! kernels are written so that a result does not depend on the split at all.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
+
+use super::shares::{Rows, Split};
 
 const SPINS: u32 = 4000;
 
@@ -93,28 +94,25 @@ impl Pool {
         assert!(!failed, "a kernel panicked on another thread");
     }
 
-    /// Shares out `units` pieces of work, each touching about `cost` elements: `task` gets the range of one thread.
-    pub fn share(&mut self, units: usize, cost: usize, task: impl Fn(Range<usize>) + Sync) {
+    /// Calls `task` on every thread with its number and its part of what is shared.
+    pub fn each<S: Split>(&mut self, shares: S, task: impl Fn(usize, S::Part) + Sync) {
         let threads = self.threads();
-        if threads == 1 || units < 2 || units.saturating_mul(cost) < SMALL {
-            return task(0..units);
+        // SAFETY: every thread is called once, with its own number.
+        self.run(&|index| task(index, unsafe { shares.part(threads, index) }));
+    }
+
+    /// The same, unless so few elements are touched that one thread does it all.
+    pub fn each_of<S: Split>(&mut self, elements: usize, shares: S, task: impl Fn(usize, S::Part) + Sync) {
+        if self.threads() > 1 && elements >= SMALL {
+            return self.each(shares, task);
         }
-        self.run(&|index| {
-            let part = part(units, threads, index);
-            if !part.is_empty() {
-                task(part);
-            }
-        });
+        // SAFETY: the only part.
+        task(0, unsafe { shares.part(1, 0) });
     }
 
     /// Shares out the rows of `out`, each `row` elements long: `task` gets the number of its first row and the rows.
     pub fn rows<T: Send>(&mut self, out: &mut [T], row: usize, task: impl Fn(usize, &mut [T]) + Sync) {
-        let units = out.len() / row.max(1);
-        let out = Disjoint::new(out);
-        self.share(units, row, |part| {
-            // SAFETY: parts of different threads do not overlap.
-            task(part.start, unsafe { out.range(part.start * row..part.end * row) });
-        });
+        self.sums(row, out, row, task);
     }
 
     /// The same where a row costs other than its length: sums over much else.
@@ -126,10 +124,11 @@ impl Pool {
         task: impl Fn(usize, &mut [T]) + Sync,
     ) {
         let units = out.len() / row.max(1);
-        let out = Disjoint::new(out);
-        self.share(units, cost, |part| {
-            // SAFETY: parts of different threads do not overlap.
-            task(part.start, unsafe { out.range(part.start * row..part.end * row) });
+        let out = Rows::new(&mut out[..units * row], row, units);
+        self.each_of(units.saturating_mul(cost), out, |_, (start, out)| {
+            if !out.is_empty() {
+                task(start, out);
+            }
         });
     }
 
@@ -140,16 +139,8 @@ impl Pool {
         (b, row_b): (&mut [U], usize),
         task: impl Fn(usize, &mut [T], &mut [U]) + Sync,
     ) {
-        let units = a.len() / row_a.max(1);
-        assert_eq!(b.len(), units * row_b, "rows in step");
-        let (a, b) = (Disjoint::new(a), Disjoint::new(b));
-        self.share(units, row_a.max(row_b), |part| {
-            // SAFETY: parts of different threads do not overlap.
-            let (a, b) = unsafe {
-                (a.range(part.start * row_a..part.end * row_a), b.range(part.start * row_b..part.end * row_b))
-            };
-            task(part.start, a, b);
-        });
+        let cost = row_a.max(row_b);
+        self.rows3(cost, (a, row_a), (b, row_b), (&mut [0u8; 0], 0), |start, a, b, _| task(start, a, b));
     }
 
     /// Shares out rows of three slices at once, in step; a unit of work touches about `cost` elements.
@@ -162,13 +153,11 @@ impl Pool {
         task: impl Fn(usize, &mut [T], &mut [U], &mut [V]) + Sync,
     ) {
         let units = a.len() / row_a.max(1);
-        assert_eq!((b.len(), c.len()), (units * row_b, units * row_c), "rows in step");
-        let (a, b, c) = (Disjoint::new(a), Disjoint::new(b), Disjoint::new(c));
-        self.share(units, cost, |part| {
-            let of = |row: usize| part.start * row..part.end * row;
-            // SAFETY: parts of different threads do not overlap.
-            let (a, b, c) = unsafe { (a.range(of(row_a)), b.range(of(row_b)), c.range(of(row_c))) };
-            task(part.start, a, b, c);
+        let all = (Rows::new(a, row_a, units), Rows::new(b, row_b, units), Rows::new(c, row_c, units));
+        self.each_of(units.saturating_mul(cost), all, |_, ((start, a), (_, b), (_, c))| {
+            if !a.is_empty() {
+                task(start, a, b, c);
+            }
         });
     }
 }
@@ -221,44 +210,4 @@ fn serve(shared: &Shared, index: usize, caller: Thread) {
 /// The part of `units` that falls to thread `index` of `threads`.
 pub fn part(units: usize, threads: usize, index: usize) -> Range<usize> {
     units * index / threads..units * (index + 1) / threads
-}
-
-/// A slice of which several threads write different parts.
-#[derive(Clone, Copy)]
-pub struct Disjoint<'a, T> {
-    start: *mut T,
-    len: usize,
-    lives: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: it hands out ranges only, and whoever takes one promises that no other thread has it.
-unsafe impl<T: Send> Send for Disjoint<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
-
-impl<'a, T> Disjoint<'a, T> {
-    /// A slice to be taken apart.
-    pub fn new(slice: &'a mut [T]) -> Disjoint<'a, T> {
-        Disjoint { start: slice.as_mut_ptr(), len: slice.len(), lives: PhantomData }
-    }
-
-    /// Asks for the memory of a range, or of what there is of it, that will be written soon.
-    #[inline]
-    pub fn expect(&self, range: Range<usize>) {
-        super::simd::expect(
-            self.start.wrapping_add(range.start),
-            range.end.min(self.len).saturating_sub(range.start),
-        );
-    }
-
-    /// A range of it.
-    ///
-    /// # Safety
-    /// No other range that overlaps this one is in use at the same time.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn range(&self, range: Range<usize>) -> &'a mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "a range within the slice");
-        // SAFETY: the range is within the slice, and the caller promises that it is taken once.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
-    }
 }

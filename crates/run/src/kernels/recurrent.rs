@@ -53,8 +53,8 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     for (x, w, depth, bias) in [(x, wx, input, Bias::Columns(bias)), (h, wh, n, Bias::Add)] {
         let (a, w) = (Matrix::by_line(x, depth), Matrix::by_line(w, depth));
-        let rows = Rows::new(gates, 4 * n, bias);
-        multiply(args.pool, Extent::new(b, 4 * n, depth), &a, &w, &rows, scratch);
+        let e = Extent::new(b, 4 * n, depth);
+        multiply(args.pool, e, &a, &w, &Rows::new(gates, e.columns, bias), scratch);
     }
     args.pool.rows3(8 * n, (gates, 4 * n), (new_h, n), (new_c, n), |start, gates, new_h, new_c| {
         let rows =
@@ -106,8 +106,8 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     });
     for (w, out, width) in [(wx, dx, input), (wh, old_dh, n)] {
         let (a, w) = (Matrix::by_line(dgates, 4 * n), Matrix::by_depth(w, width));
-        let rows = Rows::new(out, width, Bias::None);
-        multiply(args.pool, Extent::new(b, width, 4 * n), &a, &w, &rows, scratch);
+        let e = Extent::new(b, width, 4 * n);
+        multiply(args.pool, e, &a, &w, &Rows::new(out, e.columns, Bias::None), scratch);
     }
     Ok(())
 }
@@ -119,8 +119,8 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     for (x, dw, width) in [(x, dwx, input), (h, dwh, n)] {
         let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
-        let rows = Rows::new(dw, width, Bias::None);
-        multiply(args.pool, Extent::new(4 * n, width, b), &a, &x, &rows, scratch);
+        let e = Extent::new(4 * n, width, b);
+        multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, Bias::None), scratch);
     }
     column_sums(args.pool, dgates, dbias);
     Ok(())

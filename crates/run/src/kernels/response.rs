@@ -25,6 +25,15 @@ wide! {
     /// bias + alpha / size · Σ x² for some pixels of a channel; `x` begins at the first of them in channel 0.
     fn denominators(norm: ResponseNorm, x: &[f32], plane: usize, window: std::ops::Range<usize>, sums: &mut [f32]) {
         let (factor, count) = (norm.alpha / norm.size as f32, sums.len());
+        if window.len() == 5 {
+            // The usual size: sums stay in registers.
+            let channel = |at: usize| &x[(window.start + at) * plane..][..count];
+            let pairs = channel(0).iter().zip(channel(1)).zip(channel(2).iter().zip(channel(3))).zip(channel(4));
+            for (sum, (((a, b), (c, d)), e)) in sums.iter_mut().zip(pairs) {
+                *sum = norm.bias + factor * ((a * a + b * b) + (c * c + d * d) + e * e);
+            }
+            return;
+        }
         for (at, j) in window.enumerate() {
             let x = &x[j * plane..][..count];
             match at {

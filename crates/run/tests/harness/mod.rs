@@ -170,7 +170,12 @@ impl Single {
             ids.push(id);
         }
         let is_loss = matches!(op, Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MeanSquare);
-        let results = b.apply_all(op, &ids);
+        let mut inputs = ids.clone();
+        if let (Op::Embedding { .. }, Operand_::Weight(_)) = (&op, &operands[0]) {
+            // The gradient of a weight that is a table is left in rows; of anything else it is whole.
+            inputs[0] = b.apply(Op::Scale { factor: 1.0 }, &inputs[..1]);
+        }
+        let results = b.apply_all(op, &inputs);
         let mut ends = Vec::new();
         let mut names = Vec::new();
         for (i, result) in results.iter().take(losses).enumerate() {

@@ -2,7 +2,7 @@
 //! numbers and 26 categories, each category with a table of its own.
 //!
 //! A batch touches a handful of rows of tables that hold nearly all of the memory, and the update writes only those.
-//! `sequence` is the number of rows that each category looks up and sums.
+//! `sequence` is the number of rows that each category looks up and sums, `words` the most rows that a table has.
 
 use super::{Net, Options};
 use crate::graph::{Builder, Init, Op, Optimizer, ValueId};
@@ -27,6 +27,7 @@ fn write(b: &mut Builder, options: &Options, batch: u64) {
     let dense = perceptron(b, "bottom", numbers, &[512, 256, 64, width]);
     let mut features = vec![b.relu(dense)];
     for (i, rows) in ROWS.into_iter().enumerate() {
+        let rows = options.words.map_or(rows, |most| rows.min(most));
         b.layer(&format!("category{}", i + 1));
         let ids = b.ids(&format!("ids{}", i + 1), [batch, lookups], rows);
         let table = b.weight("table", [rows, width], Init::Normal(1.0 / (rows as f32).sqrt()));

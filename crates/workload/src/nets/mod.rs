@@ -31,7 +31,8 @@ pub struct Options {
     pub depth: Option<u64>,
     /// Features of a layer, where the network has that choice.
     pub width: Option<u64>,
-    /// Different words of a language model, where the network has that choice: 256 for text by the byte.
+    /// Different words of a language model, where the network has that choice: 256 for text by the byte; of a
+    /// recommendation model, the most values of a category.
     pub words: Option<u64>,
     /// The number format of weights and activations.
     pub dtype: DType,

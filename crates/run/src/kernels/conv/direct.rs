@@ -8,8 +8,9 @@
 
 use super::window::{Tap, Taps};
 use super::{Geometry, Image, Task};
-use crate::kernels::pool::{Disjoint, Pool, part};
+use crate::kernels::pool::Pool;
 use crate::kernels::room;
+use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{Layout, Shifts, Tile, fetch, lay, lay_pairs, shifted};
 
 /// The most planes of a channel along one axis.
@@ -388,15 +389,15 @@ impl<'g> Direct<'g> {
         }
     }
 
-    /// Puts the runs of one channel of an image, for the phases of row `phase`, where they belong.
-    fn put(&self, phase: usize, first: usize, runs: &[f32], begin: f32, plane: &mut [f32]) {
+    /// Puts the runs of one channel of an image, for the phases of row `phase`, where they belong in the rows of a
+    /// block, of which `first` is the first of the grid.
+    fn put(&self, phase: usize, first: usize, runs: &[f32], begin: f32, block: &mut [f32]) {
         let ([down, across], [height, width]) = (self.phases, side(self.written));
         let rows = height.saturating_sub(phase).div_ceil(down).saturating_sub(first).min(self.frame.band);
         if rows == 0 {
             return;
         }
-        let (to, each, pitch) =
-            (&mut plane[(first * down + phase) * width..], self.tile * self.run, self.frame.pitch);
+        let (to, each, pitch) = (&mut block[phase * width..], self.tile * self.run, self.frame.pitch);
         match across {
             1 => {
                 let counts = [1, rows, width];
@@ -423,19 +424,15 @@ impl<'g> Direct<'g> {
         to: &mut [f32],
         scratch: &mut [f32],
     ) {
-        let (threads, each) = (pool.threads(), self.scratch());
-        let (to, scratch) = (Disjoint::new(to), Disjoint::new(scratch));
-        pool.run(&|index| {
-            // SAFETY: every thread has scratch of its own.
-            let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
+        let shares = (Each::new(scratch, self.scratch()), self.boxes(to));
+        pool.each(shares, |_, (scratch, mut boxes)| {
             let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
             let (runs, rest) = rest.split_at_mut(room(self.phases[1] * self.tile * self.run));
             let (filters, distances) = rest.split_at_mut(room(self.rows * self.depth));
             let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
             planes.fill(0.0);
             self.measure(distances);
-            let mut packed = None;
-            let units = part(self.units(), threads, index);
+            let (mut packed, units) = (None, boxes.units());
             for unit in units.clone() {
                 let (group, block) = self.unit(unit);
                 if packed.replace(group) != Some(group) {
@@ -449,22 +446,34 @@ impl<'g> Direct<'g> {
                 } else {
                     Ahead::nothing()
                 };
-                self.block((group, block), bias, planes, filters, distances, runs, ahead, to);
+                self.block(group, bias, planes, filters, distances, runs, ahead, (block, boxes.get(unit)));
             }
         });
     }
 
-    /// Pieces of work: blocks of groups.
-    fn units(&self) -> usize {
-        self.g.groups * self.frame.blocks()
+    /// Whether filters are so small that packing them anew costs nothing, and memory is gone through in order; else
+    /// they are packed once for all blocks of a group.
+    fn in_order(&self) -> bool {
+        self.rows * self.depth < 256
     }
 
-    /// The group and the block of a piece of work. Filters of some size are packed for all blocks of a group; else
-    /// memory is gone through in order.
+    /// The written side in boxes: the rows of a block, of a group's channels.
+    fn boxes<'a>(&self, to: &'a mut [f32]) -> Boxes<'a, f32> {
+        let Image { batch, channels, width, .. } = self.written;
+        let rows = self.frame.band * self.phases[0];
+        let boxes = Boxes::new(
+            to,
+            [batch, channels, 1, self.written.plane()],
+            [self.frame.stack, self.rows, 1, rows * width],
+        );
+        boxes.ordered(if self.in_order() { [0, 3, 2, 1] } else { [1, 0, 2, 3] })
+    }
+
+    /// The group and the block of a box.
     fn unit(&self, at: usize) -> (usize, usize) {
-        match self.rows * self.depth {
-            0..256 => (at % self.g.groups, at / self.g.groups),
-            _ => (at / self.frame.blocks(), at % self.frame.blocks()),
+        match self.in_order() {
+            true => (at % self.g.groups, at / self.g.groups),
+            false => (at / self.frame.blocks(), at % self.frame.blocks()),
         }
     }
 
@@ -472,21 +481,21 @@ impl<'g> Direct<'g> {
     #[allow(clippy::too_many_arguments)]
     fn block(
         &self,
-        (group, block): (usize, usize),
+        group: usize,
         bias: Option<&[f32]>,
         planes: &[f32],
         filters: &[f32],
         distances: &[u32],
         runs: &mut [f32],
         mut ahead: Ahead<'_>,
-        to: Disjoint<'_, f32>,
+        (block, mut to): (usize, OneBox<'_, f32>),
     ) {
         // How much to ask for after each piece of a run.
         let pieces = self.run.div_ceil(Shifts::vectors(self.tile) * Tile::here().lanes);
         let pieces = pieces * self.rows.div_ceil(self.tile) * self.phases[0] * self.phases[1];
         let each = ahead.len().div_ceil(pieces).next_multiple_of(16);
         let (image, images, first) = self.frame.block(block);
-        let (height, size) = (self.frame.height() * self.frame.pitch, self.written.plane());
+        let height = self.frame.height() * self.frame.pitch;
         for top in (0..self.rows).step_by(self.tile) {
             let rows = self.tile.min(self.rows - top);
             let mut done = 0;
@@ -508,10 +517,8 @@ impl<'g> Direct<'g> {
                 }
                 for (m, row) in (0..images).flat_map(|m| (0..rows).map(move |row| (m, row))) {
                     let channel = group * self.rows + top + row;
-                    let at = ((image + m) * self.written.channels + channel) * size;
                     let begin = bias.map_or(0.0, |bias| bias[channel]);
-                    // SAFETY: no other thread has this block of this channel.
-                    let plane = unsafe { to.range(at..at + size) };
+                    let plane = to.run([image + m, channel, 0]);
                     self.put(phase, first, &runs[row * self.run + m * height..], begin, plane);
                 }
             }

@@ -13,12 +13,13 @@ mod window;
 use tiercel_workload::graph::{Conv, Op};
 
 use super::args::{Args, Call};
-use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
-use super::pool::{Disjoint, Pool};
+use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_into};
+use super::pool::Pool;
+use super::shares::Sheet;
 use super::simd::wide;
 use direct::Direct;
 use slope::Slope;
-use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows};
+use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows, lattice};
 
 /// An image tensor: batch, channels, height, width.
 #[derive(Clone, Copy, Debug)]
@@ -181,7 +182,6 @@ fn across(
             }
         });
     }
-    let to = Disjoint::new(to);
     for group in 0..g.groups {
         let w = &w[group * narrow * wide * taps..][..narrow * wide * taps];
         if task == Task::Narrow {
@@ -194,18 +194,12 @@ fn across(
                 stride: g.stride,
                 taps: &taps,
             };
-            let planes = Planes {
-                numbers: to,
-                image: g.narrow,
-                first: group * narrow,
-                grid: [g.narrow.height, g.narrow.width],
-                stride: [1, 1],
-                phase: [0, 0],
-                bias,
-            };
+            let channels = group * narrow..(group + 1) * narrow;
+            let lattice = lattice(g.narrow, channels, [g.narrow.height, g.narrow.width], [1, 1], [0, 0]);
+            let planes = Planes { first: group * narrow, bias };
             let extent = blocked(narrow, g.narrow.batch * g.narrow.plane(), wide, taps.len());
             let filter = Matrix::by_line(w, extent.depth);
-            multiply(pool, extent, &filter, &window, &planes, scratch);
+            multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
             continue;
         }
         for phase in phases(g) {
@@ -214,15 +208,6 @@ fn across(
                 length.saturating_sub(phase[axis]).div_ceil(g.stride[axis])
             });
             let taps = Taps::phase(g, phase);
-            let planes = Planes {
-                numbers: to,
-                image: g.wide,
-                first: group * wide,
-                grid,
-                stride: g.stride,
-                phase,
-                bias,
-            };
             let columns = g.wide.batch * grid[0] * grid[1];
             if columns == 0 {
                 continue;
@@ -240,7 +225,9 @@ fn across(
             };
             let filter = Filter { numbers: w, line: g.taps(), channel: wide * g.taps(), taps: &taps };
             let extent = blocked(wide, columns, narrow, taps.len());
-            multiply(pool, extent, &filter, &window, &planes, scratch);
+            let lattice = lattice(g.wide, group * wide..(group + 1) * wide, grid, g.stride, phase);
+            let planes = Planes { first: group * wide, bias };
+            multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
         }
     }
 }
@@ -274,8 +261,8 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
                 stride: g.stride,
                 taps: &taps,
             });
-            let rows = Rows::new(dw, extent.columns, Bias::None);
-            multiply(args.pool, extent, &lines, &windows, &rows, scratch);
+            let to = Rows::new(dw, extent.columns, Bias::None);
+            multiply(args.pool, extent, &lines, &windows, &to, scratch);
         }
     }
     if let Some(db) = db {

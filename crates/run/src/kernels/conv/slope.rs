@@ -5,8 +5,9 @@
 use super::direct::{Ahead, Frame};
 use super::window::Taps;
 use super::{Geometry, Task};
-use crate::kernels::pool::{Disjoint, Pool, part};
+use crate::kernels::pool::Pool;
 use crate::kernels::room;
+use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{Correlation, Layout, Shifts, Tile, correlate, lay};
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
@@ -59,33 +60,21 @@ impl<'g> Slope<'g> {
 
     /// Computes the gradient.
     pub fn run(&self, pool: &mut Pool, wide: &[f32], narrow: &[f32], dw: &mut [f32], scratch: &mut [f32]) {
-        let (threads, each) = (pool.threads(), self.scratch());
-        let blocks = self.narrow.div_ceil(self.together);
-        let (dw, scratch) = (Disjoint::new(dw), Disjoint::new(scratch));
-        pool.run(&|index| {
-            // SAFETY: every thread has scratch of its own.
-            let scratch = unsafe { scratch.range(index * each..(index + 1) * each) };
+        let (extents, sizes) =
+            ([self.g.groups, self.narrow, 1, self.depth], [1, self.together, 1, self.depth]);
+        let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
+        pool.each(shares, |_, (scratch, mut boxes)| {
             scratch.fill(0.0);
-            for unit in part(self.g.groups * blocks, threads, index) {
-                let (group, first) = (unit / blocks, unit % blocks * self.together);
-                let channels = self.together.min(self.narrow - first);
-                let at = (group * self.narrow + first) * self.depth;
-                // SAFETY: no other thread has these channels.
-                let dw = unsafe { dw.range(at..at + channels * self.depth) };
-                self.channels((group, first, channels), wide, narrow, dw, scratch);
+            for unit in boxes.units() {
+                self.channels(wide, narrow, boxes.get(unit), scratch);
             }
         });
     }
 
     /// The gradient of some channels of the narrow side.
-    fn channels(
-        &self,
-        (group, first, channels): (usize, usize, usize),
-        wide: &[f32],
-        narrow: &[f32],
-        dw: &mut [f32],
-        scratch: &mut [f32],
-    ) {
+    fn channels(&self, wide: &[f32], narrow: &[f32], mut dw: OneBox<'_, f32>, scratch: &mut [f32]) {
+        let [groups, some, ..] = dw.ranges();
+        let (group, first, channels) = (groups.start, some.start, some.len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
         let (sums, distances) = rest.split_at_mut(room(self.together * self.depth * Tile::here().lanes));
@@ -118,7 +107,7 @@ impl<'g> Slope<'g> {
             for row in 0..rows {
                 for (at, shift) in shifts.clone().enumerate() {
                     let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
-                    dw[(top + row) * self.depth + shift] = sums.iter().sum();
+                    dw.run([group, first + top + row, 0])[shift] = sums.iter().sum();
                 }
             }
         });

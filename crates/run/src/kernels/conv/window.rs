@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{Geometry, Image, tap};
 use crate::kernels::gemm::{Pack, Take};
-use crate::kernels::pool::Disjoint;
+use crate::kernels::shares::{Block, Lattice};
 use crate::kernels::simd::{Layout, Runs, Tile, lay, transpose, wide};
 
 /// One tap of a window.
@@ -258,101 +258,74 @@ impl Pack for Pixels<'_> {
     }
 }
 
-/// An image as a result: a row is a channel, a column is one pixel of a grid laid over the image.
+/// Puts products into an image: a row is a channel, and a column is one pixel of a grid laid over the image.
 pub struct Planes<'a> {
-    pub numbers: Disjoint<'a, f32>,
-    pub image: Image,
     /// The first channel of the group.
     pub first: usize,
-    /// Rows and columns of the grid.
-    pub grid: [usize; 2],
-    /// The distance of its pixels in the image.
-    pub stride: [usize; 2],
-    /// Its first pixel in the image.
-    pub phase: [usize; 2],
     /// A number for every channel of the image.
     pub bias: Option<&'a [f32]>,
 }
 
-impl Planes<'_> {
-    fn start(&self, row: usize) -> f32 {
-        self.bias.map_or(0.0, |bias| bias[self.first + row])
+/// A grid laid over some channels of an image, as the rows and columns of a product: its rows and columns, their
+/// distance in the image, and where it begins there.
+pub fn lattice(
+    image: Image,
+    channels: Range<usize>,
+    grid: [usize; 2],
+    stride: [usize; 2],
+    phase: [usize; 2],
+) -> Lattice {
+    Lattice {
+        start: channels.start * image.plane() + phase[0] * image.width + phase[1],
+        rows: channels.len(),
+        row: image.plane(),
+        images: image.batch,
+        image: image.channels * image.plane(),
+        grid,
+        steps: [stride[0] * image.width, stride[1]],
     }
 }
 
 impl Take for Planes<'_> {
-    fn take(&self, rows: Range<usize>, columns: Range<usize>, piece: &[f32], stride: usize, first: bool) {
-        for (image, pixel, count, lane) in images(self.grid[0] * self.grid[1], columns) {
-            let origin = (image * self.image.channels + self.first) * self.image.plane();
-            if self.stride == [1, 1] {
-                put(self, rows.clone(), origin + pixel, &piece[lane..], stride, count, first);
-            } else {
-                scatter(self, rows.clone(), origin, pixel, &piece[lane..], stride, count, first);
-            }
-        }
-    }
-
-    fn expect(&self, rows: Range<usize>, columns: Range<usize>) {
-        let (image, pixel) =
-            (columns.start / (self.grid[0] * self.grid[1]), columns.start % (self.grid[0] * self.grid[1]));
-        let (i, j) = (pixel / self.grid[1], pixel % self.grid[1]);
-        let at = (self.phase[0] + i * self.stride[0]) * self.image.width + self.phase[1] + j * self.stride[1];
-        for row in rows {
-            let plane = (image * self.image.channels + self.first + row) * self.image.plane();
-            self.numbers.expect(plane + at..plane + at + columns.len());
+    fn take(
+        &self,
+        to: &mut Block<'_, f32>,
+        rows: Range<usize>,
+        mut columns: Range<usize>,
+        (mut piece, stride): (&[f32], usize),
+        first: bool,
+    ) {
+        while !columns.is_empty() {
+            let count = put(self, to, rows.clone(), columns.clone(), piece, stride, first);
+            columns.start += count;
+            piece = &piece[count..];
         }
     }
 }
 
 wide! {
-    /// Puts or adds `count` columns of a piece to neighbouring pixels.
-    fn put(to: &Planes<'_>, rows: Range<usize>, at: usize, piece: &[f32], stride: usize, count: usize, first: bool) {
+    /// Puts or adds as many columns of a piece as lie in a stretch, and returns how many those are.
+    fn put(
+        how: &Planes<'_>,
+        to: &mut Block<'_, f32>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        piece: &[f32],
+        stride: usize,
+        first: bool,
+    ) -> usize {
+        let mut to = to.stretch(columns);
+        let (count, step) = (to.count, to.step);
         for (r, row) in rows.enumerate() {
-            let piece = &piece[r * stride..][..count];
-            let at = at + row * to.image.plane();
-            // SAFETY: no other thread has these rows and columns, which are these pixels.
-            let out = unsafe { to.numbers.range(at..at + count) };
-            if first {
-                let begin = to.start(row);
-                out.iter_mut().zip(piece).for_each(|(out, p)| *out = p + begin);
-            } else {
-                out.iter_mut().zip(piece).for_each(|(out, p)| *out += p);
+            let (piece, out) = (&piece[r * stride..][..count], to.row(row));
+            let begin = how.bias.map_or(0.0, |bias| bias[how.first + row]);
+            match (first, step) {
+                (true, 1) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p + begin),
+                (false, 1) => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p),
+                (true, _) => out.iter_mut().step_by(step).zip(piece).for_each(|(out, p)| *out = p + begin),
+                (false, _) => out.iter_mut().step_by(step).zip(piece).for_each(|(out, p)| *out += p),
             }
         }
-    }
-}
-
-/// Puts or adds `count` columns of a piece to pixels of the grid from `pixel` on.
-#[allow(clippy::too_many_arguments)]
-fn scatter(
-    to: &Planes<'_>,
-    rows: Range<usize>,
-    origin: usize,
-    pixel: usize,
-    piece: &[f32],
-    stride: usize,
-    count: usize,
-    first: bool,
-) {
-    let (across, step) = (to.grid[1], to.stride[1]);
-    let (mut done, mut at) = (0, pixel);
-    while done < count {
-        // The rest of a row of the grid.
-        let (i, j) = (at / across, at % across);
-        let some = (across - j).min(count - done);
-        let start = origin + (to.phase[0] + i * to.stride[0]) * to.image.width + to.phase[1] + j * step;
-        for (r, row) in rows.clone().enumerate() {
-            let start = start + row * to.image.plane();
-            // SAFETY: no other thread has these pixels, nor those between them while this phase is computed.
-            let out = unsafe { to.numbers.range(start..start + (some - 1) * step + 1) };
-            let pairs = out.iter_mut().step_by(step).zip(&piece[r * stride + done..][..some]);
-            if first {
-                let begin = to.start(row);
-                pairs.for_each(|(out, p)| *out = begin + p);
-            } else {
-                pairs.for_each(|(out, p)| *out += p);
-            }
-        }
-        (done, at) = (done + some, at + some);
+        count
     }
 }

@@ -92,9 +92,14 @@ impl Runs {
         match S {
             1 => dx.copy_from_slice(&row[starts[0]..][..dx.len()]),
             2 => join_pairs(&row[starts[0]..], &row[starts[1]..], dx),
-            _ => dx.chunks_mut(S).enumerate().for_each(|(at, dx)| {
-                dx.iter_mut().zip(&starts).for_each(|(dx, start)| *dx = row[start + at]);
-            }),
+            _ => {
+                let (whole, rest) = dx.as_chunks_mut::<S>();
+                let runs = starts.map(|start| &row[start..start + whole.len()]);
+                for (at, dx) in whole.iter_mut().enumerate() {
+                    *dx = runs.map(|run| run[at]);
+                }
+                rest.iter_mut().zip(&starts).for_each(|(dx, start)| *dx = row[start + runs[0].len()]);
+            }
         }
     }
 }
@@ -103,6 +108,16 @@ impl Runs {
 #[inline(always)]
 fn block<T>(row: &[T; ROW], at: usize) -> &[T; LANES] {
     row[at..at + LANES].try_into().expect("so many")
+}
+
+/// Up to [`LANES`] numbers, and zeros.
+#[inline(always)]
+fn some(numbers: &[f32]) -> [f32; LANES] {
+    numbers.try_into().unwrap_or_else(|_| {
+        let mut all = [0f32; LANES];
+        all[..numbers.len()].copy_from_slice(numbers);
+        all
+    })
 }
 
 /// A number where it is chosen, and zero elsewhere, without a branch.
@@ -143,8 +158,8 @@ impl Rings {
     #[inline(always)]
     fn choose(&mut self, (top, bottom): (usize, usize), dy: &[f32]) {
         for (at, dy) in dy.chunks(LANES).enumerate() {
-            let (at, mut all) = (at * LANES, [0f32; LANES]);
-            all[..dy.len()].copy_from_slice(dy);
+            let at = at * LANES;
+            let all = some(dy);
             let (mut largest, mut rows) = ([f32::NEG_INFINITY; LANES], [top as u32; LANES]);
             for row in top..bottom {
                 let x = block(&self.largest[row % RING], at);
@@ -155,6 +170,8 @@ impl Rings {
                 }
             }
             for row in top..bottom {
+                // One row after the other: else the compiler takes several at once, and scatters.
+                let row = std::hint::black_box(row);
                 let to = &mut self.dy[row % RING];
                 let mut sum = *block(to, LANES + at);
                 for lane in 0..LANES {
