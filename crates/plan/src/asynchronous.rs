@@ -163,7 +163,7 @@ impl Attempt {
 fn first(problem: &Problem, states: &States, duals: &[Dual], over: &dyn Fn() -> bool) -> Option<Attempt> {
     let mut best: Option<Attempt> = None;
     for dual in duals {
-        let Some(plan) = construct(problem, states, dual) else { continue };
+        let Some(plan) = construct(problem, states, dual, over) else { continue };
         let attempt = Attempt::new(problem, problem.clone(), states, plan);
         if best.as_ref().is_none_or(|best| attempt.time < best.time) {
             best = Some(attempt);
@@ -188,7 +188,7 @@ fn pace(
     let Some(lanes) = &problem.lanes else { return best };
     let consider = |best: &mut Attempt, lanes| {
         let slower = Problem { lanes: Some(lanes), ..problem.clone() };
-        let Some(plan) = construct(&slower, states, dual) else { return false };
+        let Some(plan) = construct(&slower, states, dual, &|| done(best)) else { return false };
         let attempt = Attempt::new(problem, slower, states, plan);
         let better = attempt.time < best.time * (1.0 - WORTH);
         if attempt.time < best.time {
@@ -220,8 +220,8 @@ fn relax(problem: &Problem, started: Instant, effort: &Effort) -> (Vec<Dual>, f6
         let states = States::new(&priced);
         let scope = Scope::root(&priced, &states);
         let mut dual = Dual::new(&priced);
-        let upper = construct(&priced, &states, &dual).map_or(f64::INFINITY, |plan| plan.cost);
-        let over = || started.elapsed() * 5 > effort.time;
+        let over = || started.elapsed().saturating_mul(5) > effort.time;
+        let upper = construct(&priced, &states, &dual, &over).map_or(f64::INFINITY, |plan| plan.cost);
         dual.ascend(&priced, &states, &scope, upper, 40, |_| over());
         bound = bound.max(dual.bound);
         duals.push(dual);

@@ -97,6 +97,9 @@ pub fn arranged(
             break;
         }
         excess.add(round as f64 * LEAST * machine.tiers[0].capacity.0 as f64);
+        if started.elapsed() >= effort.time {
+            break;
+        }
         problem.narrow(&excess.0);
         let Some(next) = solve_again(&problem, &solution, &share()) else { break };
         solution = next;

@@ -226,7 +226,13 @@ impl Primal {
             primal.put(problem, states, at, path.clone(), 0.0);
         }
         let mut homeless = Vec::new();
-        while let Some((step, short)) = primal.tightest(problem) {
+        let mut step = 0;
+        while step < problem.calls.len() {
+            let short = -primal.left[0].as_ref()?.at(step);
+            if short <= 0.5 {
+                step += 1;
+                continue;
+            }
             let there = calendar.alive(step, random).filter(|at| primal.is_fast(problem, states, *at, step));
             // The smallest that is large enough, or else the largest.
             let fitness = |at: &usize| {
@@ -243,13 +249,6 @@ impl Primal {
         let housed = homeless.iter().all(|at| primal.insert(problem, states, *at, None, None));
         primal.fly_anew(problem, states, lanes);
         (housed && primal.cost.is_finite()).then_some(primal)
-    }
-
-    /// The step at which the fastest tier is the fullest, and how many bytes too many are there; `None` where all fits.
-    fn tightest(&self, problem: &Problem) -> Option<(usize, f64)> {
-        let left = self.left[0].as_ref()?;
-        let steps = (0..problem.calls.len()).map(|step| (step, -left.at(step)));
-        steps.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, short)| *short > 0.5)
     }
 
     /// Gives a tensor a path, the moves of which cost so much.
@@ -357,8 +356,13 @@ pub(crate) fn by_worth(problem: &Problem, dual: &Dual) -> Vec<usize> {
     order.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Builds plans in several orders and keeps the best.
-pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Option<Primal> {
+/// Builds plans in several orders and keeps the best; when time is over, the best so far.
+pub(crate) fn construct(
+    problem: &Problem,
+    states: &States,
+    dual: &Dual,
+    over: &dyn Fn() -> bool,
+) -> Option<Primal> {
     let guide = dual.guide();
     let span = |at: usize| -> u32 {
         let visits = &problem.items[at].visits;
@@ -370,12 +374,21 @@ pub(crate) fn construct(problem: &Problem, states: &States, dual: &Dual) -> Opti
     by_span.sort_by_key(|at| span(*at));
     let mut by_size = all.clone();
     by_size.sort_by_key(|at| std::cmp::Reverse(problem.items[*at].bytes));
-    let orders = [all, by_worth, by_span, by_size];
-    let guided = orders.iter().filter_map(|order| Primal::build(problem, states, order, Some(&guide), None));
-    let plain = orders.iter().filter_map(|order| Primal::build(problem, states, order, None, None));
-    let mut plans: Vec<Primal> = guided.chain(plain).collect();
-    plans.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-    plans.into_iter().next()
+    let orders = [by_worth, all, by_span, by_size];
+    let mut best: Option<Primal> = None;
+    for guide in [Some(&guide), None] {
+        for order in &orders {
+            if best.is_some() && over() {
+                return best;
+            }
+            let plan = Primal::build(problem, states, order, guide, None);
+            let better = |plan: &Primal| best.as_ref().is_none_or(|best| plan.cost < best.cost);
+            if plan.as_ref().is_some_and(better) {
+                best = plan;
+            }
+        }
+    }
+    best
 }
 
 /// Takes a tensor that would like another place out, with some of those that are in its way, and places it first and

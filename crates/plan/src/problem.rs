@@ -46,6 +46,8 @@ pub(crate) struct Item {
     pub(crate) persistent: bool,
     /// It exists from the first kernel on although no kernel makes it.
     pub(crate) fed: bool,
+    /// It stands for a choice: its kernel runs wherever it is.
+    pub(crate) choice: bool,
     /// Where it must be in any plan: a tier, and from which step up to which.
     pub(crate) needs: Vec<(usize, usize, usize)>,
 }
@@ -153,6 +155,7 @@ impl Problem {
                 visits: Vec::new(),
                 persistent: tensor.persistent,
                 fed: tensor.role == tiercel_workload::trace::Role::Input && !tensor.persistent,
+                choice: false,
                 needs: Vec::new(),
             });
         }
@@ -226,6 +229,9 @@ impl Problem {
         let (listed, rest) = operands.split_at(most);
         let mut tiers = vec![TierId(0); slots.len()];
         let touched = slots.len() - times.untouched(kernel);
+        for item in slots[touched..].iter().filter(|item| **item != u32::MAX) {
+            self.items[*item as usize].choice = true;
+        }
         let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
@@ -294,13 +300,13 @@ impl Problem {
     /// The bytes of all tensors that are alive and used, at each step.
     fn live(&self) -> Vec<u64> {
         let steps = self.calls.len();
-        let mut live = vec![0; steps];
-        for item in self.items.iter().filter(|item| !item.visits.is_empty()) {
+        let mut live = Sums::new(steps);
+        for item in self.items.iter().filter(|item| !item.visits.is_empty() && !item.choice) {
             let first = stretch(item, 0, steps).0;
             let end = stretch(item, 2 * item.visits.len(), steps).1;
-            live[first..end].iter_mut().for_each(|sum| *sum += item.bytes);
+            live.add(first, end, item.bytes);
         }
-        live
+        live.each()
     }
 
     /// Refuses what no plan could satisfy.
@@ -314,8 +320,10 @@ impl Problem {
         let computable = |tier: usize| machine.tiers[tier].computable;
         let elsewhere = (1..self.tiers).any(computable);
         if !elsewhere {
-            let working_set =
-                |call: &Call| -> u64 { call.items.iter().map(|i| self.items[*i as usize].bytes).sum() };
+            let working_set = |call: &Call| -> u64 {
+                let items = call.items.iter().map(|i| &self.items[*i as usize]);
+                items.filter(|item| !item.choice).map(|item| item.bytes).sum()
+            };
             let small = |step: usize| match &self.room[0] {
                 Some(room) => machine.tiers[0].capacity.0 as f64 - room[step],
                 None => 0.0,
@@ -351,6 +359,32 @@ impl Problem {
     }
 }
 
+/// Bytes over time, added up stretch by stretch.
+struct Sums(Vec<i128>);
+
+impl Sums {
+    fn new(steps: usize) -> Sums {
+        Sums(vec![0; steps + 1])
+    }
+
+    /// Adds bytes from one step up to another.
+    fn add(&mut self, from: usize, to: usize, bytes: u64) {
+        self.0[from] += i128::from(bytes);
+        self.0[to] -= i128::from(bytes);
+    }
+
+    /// The bytes at each step.
+    fn each(self) -> Vec<u64> {
+        let steps = self.0.len() - 1;
+        let mut sum = 0;
+        let sums = self.0.into_iter().take(steps).map(|change| {
+            sum += change;
+            sum as u64
+        });
+        sums.collect()
+    }
+}
+
 fn rounded(bytes: Bytes, machine: &Machine) -> Bytes {
     Bytes(bytes.0.max(1)).round_up(machine.grain()).unwrap_or(bytes)
 }
@@ -381,17 +415,18 @@ fn rooms(
     small_count: bool,
 ) -> Vec<Option<Vec<f64>>> {
     let steps = trace.kernels.len();
-    let mut live = vec![0.0; steps];
-    let mut small = vec![0.0; steps];
+    let mut live = Sums::new(steps);
+    let mut small = Sums::new(steps);
     for (at, tensor) in trace.tensors.iter().enumerate() {
         let Some(life) = lifetimes.of(TensorId(at as u32)) else { continue };
-        let bytes = rounded(tensor.bytes, machine).0 as f64;
+        let bytes = rounded(tensor.bytes, machine).0;
         let to = if index[at] == u32::MAX { &mut small } else { &mut live };
         let (first, last) =
             if tensor.persistent { (0, steps - 1) } else { (life.birth.0 as usize, life.last.0 as usize) };
-        to[first..=last].iter_mut().for_each(|sum| *sum += bytes);
+        to.add(first, last + 1, bytes);
     }
-    let peak = live.iter().zip(&small).map(|(a, b)| a + b).fold(0.0, f64::max);
+    let (live, small) = (live.each(), small.each());
+    let peak = live.iter().zip(&small).map(|(a, b)| a + b).max().unwrap_or(0) as f64;
     let tiers = machine.tiers.iter().enumerate();
     tiers
         .map(|(tier, t)| {
@@ -399,7 +434,7 @@ fn rooms(
             // Copies that are left behind count too, so twice the peak is always enough.
             let plenty = if tier == 0 { peak } else { 2.0 * peak };
             (capacity < plenty).then(|| {
-                let taken = |step: usize| if tier == 0 && small_count { small[step] } else { 0.0 };
+                let taken = |step: usize| if tier == 0 && small_count { small[step] as f64 } else { 0.0 };
                 (0..steps).map(|step| (capacity - taken(step)).max(0.0)).collect()
             })
         })

@@ -158,13 +158,13 @@ impl Attempt<'_> {
 
     /// Raises the bound and lowers the plan's cost in turn, as long as that brings them nearer to each other.
     fn approach(&mut self, scope: &Scope, dual: &mut Dual) -> Option<Primal> {
-        let mut best = construct(self.problem, self.states, dual);
+        let mut best = construct(self.problem, self.states, dual, &|| self.over());
         let mut progress = Progress::default();
         loop {
             let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
             let enough = |bound: f64| self.over() || self.near(bound, upper);
             dual.ascend(self.problem, self.states, scope, upper, ROUNDS, enough);
-            let plan = construct(self.problem, self.states, dual);
+            let plan = construct(self.problem, self.states, dual, &|| self.over());
             if plan.as_ref().is_some_and(|plan| plan.cost < upper) {
                 best = plan;
             }
