@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tiercel_core::{Bytes, Machine};
+use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_profile::{Model, machines};
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::{Lifetimes, Program, Trace, nets};
@@ -64,6 +64,22 @@ impl<'a> Bench<'a> {
     /// The machine with so much fast memory for a trace, or with its own.
     pub(super) fn machine(&self, trace: &Trace, fast: Option<Fast>) -> Machine {
         fast.map_or(self.machine.clone(), |fast| fast.machine(trace, &self.machine))
+    }
+
+    /// The same with another amount of memory of a tier.
+    pub(super) fn with_capacity(mut self, tier: TierId, bytes: Bytes) -> Bench<'a> {
+        self.machine = self.machine.with_capacity(tier, bytes);
+        self
+    }
+
+    /// The memory of a tier.
+    pub(super) fn capacity(&self, tier: TierId) -> Bytes {
+        self.machine.tier(tier).capacity
+    }
+
+    /// What was chosen.
+    pub(super) fn options(&self) -> Options {
+        self.options
     }
 
     /// How long kernels take.
