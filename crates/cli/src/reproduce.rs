@@ -17,6 +17,8 @@ const EXAMPLES: &str = "\
 Examples:
   tiercel reproduce cachedarrays
       what the paper found on its machine, and what the simulation of that machine finds
+  tiercel reproduce sentinel --threads 2
+      the same for Sentinel, on its server and on its GPU
   tiercel reproduce autotm --json
       the same for another program to read";
 
@@ -132,6 +134,7 @@ fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
 /// Three digits that matter.
 fn digits(figure: f64) -> String {
     match figure.abs() {
+        0.0 => "0".to_string(),
         size if size >= 100.0 => format!("{figure:.0}"),
         size if size >= 10.0 => format!("{figure:.1}"),
         size if size >= 0.01 => format!("{figure:.2}"),

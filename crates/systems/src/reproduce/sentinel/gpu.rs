@@ -255,3 +255,26 @@ fn speeds(bench: &Bench<'_>, fits: &[u64]) -> Vec<Row> {
     }
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text's averages of Table V, or it was misread.
+    #[test]
+    fn table_v_says_what_the_text_says() {
+        let near = |ours: f64, text: f64| (ours / text - 1.0).abs() < 0.03;
+        assert!(near(mean(&CASES.map(|case| case.paper[3] / case.paper[0])), 4.18));
+        let over: Vec<f64> =
+            CASES.iter().map(|case| case.paper[3] / case.paper[1]).filter(|over| !over.is_nan()).collect();
+        assert!(near(mean(&over), 1.9), "{over:?}");
+    }
+
+    #[test]
+    fn the_largest_is_found_to_three_hundredths() {
+        for limit in [1, 2, 3, 100, 4711] {
+            let found = largest(1, |batch| batch <= limit);
+            assert!(found <= limit && limit - found <= limit * 3 / 100, "{found} of {limit}");
+        }
+    }
+}

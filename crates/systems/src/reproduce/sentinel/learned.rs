@@ -104,9 +104,8 @@ pub(super) fn rows(bench: &Bench<'_>, programs: &[(Net, Program)]) -> Vec<Row> {
     let place = "Section IV-D, Figure 5";
     rows.push(row("ResNet-32: best length of 5 to 11", place, Claim::About(8.0), best, "layers"));
     rows.push(
-        row("ResNet-32: length that the equations choose", place, Claim::About(8.0), chosen, "layers").note(
-            "Two layers use 3.0 GB of the 2.8, which Equation 1 forbids; norms count as layers of their own.",
-        ),
+        row("ResNet-32: length that the equations choose", place, Claim::About(8.0), chosen, "layers")
+            .note("Two layers use 3.0 GB of the 2.8, which Equation 1 forbids."),
     );
     rows.push(row(
         "ResNet-32: worst length of 5 to 11 over best",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tiercel_core::Bytes;
 use tiercel_workload::lifetimes::Class;
-use tiercel_workload::{Lifetimes, Program, TensorId};
+use tiercel_workload::{Lifetimes, TensorId};
 
 use super::bench::{Bench, Job, Net, Results, program, row};
 use super::{Claim, Paper, Row};
@@ -23,7 +23,7 @@ pub(super) const PAPER: Paper = Paper {
     machine: "optane-sentinel",
     remarks: &[
         "Fast memory is 20 % of each network's peak where nothing else is said; for Figure 8 it is the machine's 96 GB.",
-        "Table III's peaks are 1.3 to 70 times what the tensors come to at its batches, and its own section III-B has 1.7 GB \
+        "Table III's peaks at small batches are 1.3 to 70 times what the tensors come to, and its own section III-B has 1.7 GB \
          of pages for ResNet-32, not 14.1. So a fifth of such a peak may hold everything that a step touches. Figure 7 stands \
          here twice: at batches with which the tensors themselves need Table III's gigabytes, which is harder than what \
          the paper ran, and at the paper's batches with as many gigabytes of fast memory as the paper gave them.",
@@ -35,8 +35,8 @@ pub(super) const PAPER: Paper = Paper {
          peak, and have moved or were made there. What moves here follows from the tensors' lifetimes.",
         "Kernels that store to Optane memory get 3 of its 13 GB/s, as AutoTM measured; all that stays in slow memory costs 3 to 8 \
          times the time here, and IAL leaves most there, which notices pages once in five seconds.",
-        "AutoTM is autotm-sync on the server and autotm-async on the GPU, as in the paper; plans are searched for two seconds at \
-         most. SwapAdvisor is not there.",
+        "AutoTM is autotm-sync on the server and autotm-async on the GPU, as in the paper; plans are searched for two \
+         seconds at most. SwapAdvisor is not there.",
         "The GPU is the machine v100 with the 128 GB of host memory of Table II; its kernel times are a model that was not \
          fitted. Sentinel's own 15.75 GB are taken as 16.",
     ],
@@ -161,7 +161,7 @@ fn observations() -> Vec<Row> {
             Ok(short * 100.0),
             "% of all",
         )
-        .note("TensorFlow makes many within an operation; our kernels have none."),
+        .note("TensorFlow makes many within an operation (Figure 2), which are no tensors here."),
         row(
             "ResNet-32, batch 128: all tensors of a step",
             place,
@@ -218,12 +218,11 @@ mod tests {
         }
     }
 
-    /// The text's averages of the tables, or labels were misread.
+    /// Table IV and the text's averages of it do not agree; this is what the table amounts to.
     #[test]
-    fn tables_say_what_the_text_says() {
+    fn the_text_and_table_iv_differ() {
         let ratios = |over: usize| mean(&MOVED.map(|moved| moved[2] / moved[over]));
-        // The text has 85 % and 32 %; the table's own averages are these.
+        // The text has 85 % and 32 %.
         assert!((ratios(0) - 1.79).abs() < 0.01 && (ratios(1) - 1.44).abs() < 0.01);
-        assert_eq!(SMALL.iter().map(|case| case.tried).sum::<f64>() + 5.0, 15.0);
     }
 }
