@@ -1,8 +1,8 @@
 //! The papers' figures beside ours, by simulation on the papers' machines.
 //!
-//! A paper is a file or a folder: what it measured, as data with the place in the paper, and the simulations that answer each figure.
-//! Much stands in the papers only as bars of a chart; what is compared here are the figures that their text, tables and
-//! captions state. Nothing is fitted to them: machine files and networks are the same as everywhere else.
+//! A paper is a file or a folder: what it measured, as data with the place in the paper, and the simulations that answer
+//! each figure. Much stands in the papers only as bars of a chart; what is compared here are the figures that their text,
+//! tables and captions state. Nothing is fitted to them: machine files and networks are the same as everywhere else.
 
 mod autotm;
 mod bench;
