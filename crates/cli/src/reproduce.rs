@@ -17,6 +17,8 @@ const EXAMPLES: &str = "\
 Examples:
   tiercel reproduce cachedarrays
       what the paper found on its machine, and what the simulation of that machine finds
+  tiercel reproduce sentinel --threads 2
+      the same for Sentinel, on its server and on its GPU
   tiercel reproduce autotm --json
       the same for another program to read";
 
@@ -24,7 +26,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The paper: autotm, cachedarrays or redl
+    /// The paper: autotm, cachedarrays, redl or sentinel
     #[arg(value_name = "PAPER")]
     paper: String,
     /// The time after which a planner's best plan so far is taken
@@ -70,6 +72,7 @@ fn document(paper: &Paper, rows: &[Row]) -> Value {
             Claim::Between(low, high) => (Some(low), Some(high)),
             Claim::AtLeast(low) => (Some(low), None),
             Claim::AtMost(high) => (None, Some(high)),
+            Claim::Silent => (None, None),
         };
         json!({
             "what": row.what,
@@ -80,6 +83,7 @@ fn document(paper: &Paper, rows: &[Row]) -> Value {
             "ours": row.ours.as_ref().ok(),
             "error": row.ours.as_ref().err(),
             "unit": row.unit,
+            "note": row.note,
             "holds": row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)),
         })
     };
@@ -121,15 +125,16 @@ fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
     let text =
         format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
     writeln!(out, "{}", text.trim_end())?;
-    match &row.ours {
-        Ok(_) => Ok(()),
-        Err(error) => writeln!(out, "    {error}"),
+    if let Err(error) = &row.ours {
+        writeln!(out, "    {error}")?;
     }
+    row.note.map_or(Ok(()), |note| writeln!(out, "    {note}"))
 }
 
 /// Three digits that matter.
 fn digits(figure: f64) -> String {
     match figure.abs() {
+        0.0 => "0".to_string(),
         size if size >= 100.0 => format!("{figure:.0}"),
         size if size >= 10.0 => format!("{figure:.1}"),
         size if size >= 0.01 => format!("{figure:.2}"),

@@ -64,7 +64,7 @@ fn names_that_do_not_exist() {
         "reproduce everything",
         1,
         expect![[r#"
-            tiercel: no paper `everything`; there are autotm, cachedarrays, redl
+            tiercel: no paper `everything`; there are autotm, cachedarrays, redl, sentinel
         "#]],
     );
 }

@@ -62,7 +62,7 @@ fn share(ratio: u32) -> Option<Fast> {
 
 fn rows(bench: &Bench<'_>) -> Vec<Row> {
     let nets: Vec<Net> = CONVENTIONAL.iter().chain(&LARGE).map(|(_, net, _)| *net).chain([FIRST]).collect();
-    let traces = bench.traces(&nets);
+    let programs = bench.programs(&nets);
     let mut jobs = Vec::new();
     for net in CONVENTIONAL.map(|(_, net, _)| net).into_iter().chain([FIRST]) {
         jobs.extend([fixed::FAST_ONLY, fixed::SLOW_ONLY].map(|system| Job { net, system, fast: None }));
@@ -75,10 +75,10 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
         let systems = [memory_mode::MEMORY_MODE, autotm::STATIC, autotm::SYNC];
         jobs.extend(systems.map(|system| Job { net, system, fast: None }));
     }
-    let results = bench.play(&traces, &jobs);
+    let results = bench.play(&programs, &jobs);
     let mut rows = Vec::new();
     for (name, net, gb) in CONVENTIONAL.into_iter().chain(LARGE) {
-        let trace = &traces.iter().find(|(known, _)| *known == net).expect("it was built").1;
+        let trace = &programs.iter().find(|(known, _)| *known == net).expect("it was built").1.trace;
         let ours = Lifetimes::new(trace).peak().1.0 as f64 / 1e9;
         let what = format!("{name}, batch {}: memory", net.1);
         rows.push(row(what, "Table 1", Claim::About(gb), Ok(ours), "GB"));

@@ -1,9 +1,11 @@
 //! The simulations behind a paper's figures: each network under each system once, over all cores.
 
-use tiercel_core::{Bytes, Machine};
+use std::time::Duration;
+
+use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_profile::{Model, machines};
 use tiercel_workload::graph::Optimizer;
-use tiercel_workload::{Lifetimes, Trace, nets};
+use tiercel_workload::{Lifetimes, Program, Trace, nets};
 
 use super::{Claim, Row};
 use crate::{Fast, Options, Run, Setting, System, Times, each, simulate};
@@ -48,39 +50,84 @@ impl<'a> Bench<'a> {
         Bench { machine, times, options, threads, tick }
     }
 
+    /// The same on another machine.
+    pub(super) fn on(&self, machine: &str) -> Bench<'a> {
+        Bench::new(machine, self.options, self.threads, self.tick)
+    }
+
+    /// The same with plans that are searched no longer than this.
+    pub(super) fn within(mut self, time: Duration) -> Bench<'a> {
+        self.options.time = self.options.time.min(time);
+        self
+    }
+
+    /// The machine with so much fast memory for a trace, or with its own.
+    pub(super) fn machine(&self, trace: &Trace, fast: Option<Fast>) -> Machine {
+        fast.map_or(self.machine.clone(), |fast| fast.machine(trace, &self.machine))
+    }
+
+    /// The same with another amount of memory of a tier.
+    pub(super) fn with_capacity(mut self, tier: TierId, bytes: Bytes) -> Bench<'a> {
+        self.machine = self.machine.with_capacity(tier, bytes);
+        self
+    }
+
+    /// The memory of a tier.
+    pub(super) fn capacity(&self, tier: TierId) -> Bytes {
+        self.machine.tier(tier).capacity
+    }
+
+    /// What was chosen.
+    pub(super) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// How long kernels take.
+    pub(super) fn times(&self) -> &Times {
+        &self.times
+    }
+
+    /// Does something of one's own with each of these, over all cores; it counts as a simulation.
+    pub(super) fn each<J: Sync, R: Send>(&self, jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+        each(jobs, self.threads, |job| {
+            let result = work(job);
+            (self.tick)();
+            result
+        })
+    }
+
     /// The networks, which train with plain SGD as AutoTM's code has it.
-    pub(super) fn traces(&self, nets: &[Net]) -> Vec<(Net, Trace)> {
-        let build = |&(name, batch): &Net| {
-            let options = nets::Options {
-                batch: Some(batch),
-                optimizer: Some(Optimizer::SGD),
-                ..nets::Options::default()
-            };
-            let net = nets::find(name).expect("a built-in network");
-            ((name, batch), net.build(&options).expect("a size that the paper used").trace)
-        };
-        nets.iter().map(build).collect()
+    pub(super) fn programs(&self, nets: &[Net]) -> Vec<(Net, Program)> {
+        nets.iter().map(|net| (*net, program(*net))).collect()
     }
 
     /// Does all jobs.
-    pub(super) fn play(&self, traces: &[(Net, Trace)], jobs: &[Job]) -> Results {
-        let played = each(jobs, self.threads, |job| {
-            let trace = traces.iter().find(|(net, _)| *net == job.net).map(|(_, trace)| trace);
-            let trace = trace.expect("jobs are of the networks given");
-            let machine = job.fast.map_or(self.machine.clone(), |fast| fast.machine(trace, &self.machine));
+    pub(super) fn play(&self, programs: &[(Net, Program)], jobs: &[Job]) -> Results {
+        let played = self.each(jobs, |job| {
+            let program = programs.iter().find(|(net, _)| *net == job.net).map(|(_, program)| program);
+            let program = program.expect("jobs are of the networks given");
+            let trace = &program.trace;
+            let machine = self.machine(trace, job.fast);
             let setting = Setting {
                 trace,
-                program: None,
+                program: Some(program),
                 machine: &machine,
                 times: &self.times,
                 options: self.options,
             };
             let run = simulate(&job.system, &setting, 2).map_err(|error| error.to_string());
-            (self.tick)();
             Played { job: *job, peak: Lifetimes::new(trace).peak().1, run }
         });
         Results(played)
     }
+}
+
+/// A network at a batch.
+pub(super) fn program((name, batch): Net) -> Program {
+    let options =
+        nets::Options { batch: Some(batch), optimizer: Some(Optimizer::SGD), ..nets::Options::default() };
+    let net = nets::find(name).expect("a built-in network");
+    net.build(&options).expect("a size that the paper used")
 }
 
 /// Simulations that were done, to be asked for figures.
@@ -116,5 +163,5 @@ pub(super) fn row(
     ours: Result<f64, String>,
     unit: &'static str,
 ) -> Row {
-    Row { what: what.into(), place, paper, ours, unit }
+    Row { what: what.into(), place, paper, ours, unit, note: None }
 }

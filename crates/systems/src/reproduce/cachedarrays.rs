@@ -96,7 +96,7 @@ const TRAFFIC: [[[f64; 6]; 4]; 3] = [
 
 fn rows(bench: &Bench<'_>) -> Vec<Row> {
     let nets: Vec<Net> = LARGE.iter().map(|(_, net, _)| *net).chain(SMALL.map(|(_, net)| net)).collect();
-    let traces = bench.traces(&nets);
+    let programs = bench.programs(&nets);
     let mut jobs = Vec::new();
     for (_, net, _) in LARGE {
         jobs.extend(MODES.map(|(_, system)| Job { net, system, fast: None }));
@@ -104,10 +104,10 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
     for (_, net) in SMALL {
         jobs.extend([fixed::FAST_ONLY, fixed::SLOW_ONLY].map(|system| Job { net, system, fast: None }));
     }
-    let results = bench.play(&traces, &jobs);
+    let results = bench.play(&programs, &jobs);
     let mut rows = Vec::new();
     for (name, net, gb) in LARGE {
-        let trace = &traces.iter().find(|(known, _)| *known == net).expect("it was built").1;
+        let trace = &programs.iter().find(|(known, _)| *known == net).expect("it was built").1.trace;
         let ours = Lifetimes::new(trace).peak().1.0 as f64 / 1e9;
         rows.push(row(
             format!("{name}, batch {}: footprint", net.1),

@@ -1,13 +1,14 @@
 //! The papers' figures beside ours, by simulation on the papers' machines.
 //!
-//! A paper is a file: what it measured, as data with the place in the paper, and the simulations that answer each figure.
-//! Much stands in the papers only as bars of a chart; what is compared here are the figures that their text, tables and
-//! captions state. Nothing is fitted to them: machine files and networks are the same as everywhere else.
+//! A paper is a file or a folder: what it measured, as data with the place in the paper, and the simulations that answer
+//! each figure. Much stands in the papers only as bars of a chart; what is compared here are the figures that their text,
+//! tables and captions state. Nothing is fitted to them: machine files and networks are the same as everywhere else.
 
 mod autotm;
 mod bench;
 mod cachedarrays;
 mod redl;
+mod sentinel;
 
 use std::fmt;
 
@@ -31,7 +32,7 @@ pub struct Paper {
 }
 
 /// Every paper.
-pub static ALL: [Paper; 3] = [autotm::PAPER, cachedarrays::PAPER, redl::PAPER];
+pub static ALL: [Paper; 4] = [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER];
 
 /// What a paper says of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,13 +45,15 @@ pub enum Claim {
     AtLeast(f64),
     /// At most this.
     AtMost(f64),
+    /// Nothing: the figure is ours alone, beside those of the paper.
+    Silent,
 }
 
 impl Claim {
     /// Whether a figure is as the paper says; not for figures, of which there is only nearer and farther.
     pub fn holds(self, ours: f64) -> Option<bool> {
         match self {
-            Claim::About(_) => None,
+            Claim::About(_) | Claim::Silent => None,
             Claim::Between(low, high) => Some((low..=high).contains(&ours)),
             Claim::AtLeast(low) => Some(ours >= low),
             Claim::AtMost(high) => Some(ours <= high),
@@ -65,6 +68,7 @@ impl fmt::Display for Claim {
             Claim::Between(low, high) => format!("{low} to {high}"),
             Claim::AtLeast(low) => format!("≥ {low}"),
             Claim::AtMost(high) => format!("≤ {high}"),
+            Claim::Silent => "-".to_string(),
         };
         f.pad(&text)
     }
@@ -83,6 +87,16 @@ pub struct Row {
     pub ours: Result<f64, String>,
     /// What both are counted in.
     pub unit: &'static str,
+    /// Why they differ, where something can be said of just this figure.
+    pub note: Option<&'static str>,
+}
+
+impl Row {
+    /// The same with a note.
+    fn note(mut self, note: &'static str) -> Row {
+        self.note = Some(note);
+        self
+    }
 }
 
 /// The paper of this name, or what is wrong with the name.

@@ -33,14 +33,14 @@ const NETS: [(&str, Net); 4] = [
 const FIFTH: Option<Fast> = Some(Fast::Share(0.2));
 
 fn rows(bench: &Bench<'_>) -> Vec<Row> {
-    let traces = bench.traces(&NETS.map(|(_, net)| net));
+    let programs = bench.programs(&NETS.map(|(_, net)| net));
     let mut jobs = Vec::new();
     for (_, net) in NETS {
         jobs.extend([fixed::FAST_ONLY, fixed::SLOW_ONLY].map(|system| Job { net, system, fast: None }));
         let systems = [fixed::FIRST_TOUCH, redl::REDL, pages::IAL];
         jobs.extend(systems.map(|system| Job { net, system, fast: FIFTH }));
     }
-    let results = bench.play(&traces, &jobs);
+    let results = bench.play(&programs, &jobs);
     let mut rows = first(&results);
     rows.extend(losses(&results));
     rows.extend(gains(&results, "OIM", &pages::IAL, 8.4, 11.0));
