@@ -66,12 +66,6 @@ impl<'a> Bench<'a> {
         fast.map_or(self.machine.clone(), |fast| fast.machine(trace, &self.machine))
     }
 
-    /// The same with another amount of memory of a tier.
-    pub(super) fn with_capacity(mut self, tier: TierId, bytes: Bytes) -> Bench<'a> {
-        self.machine = self.machine.with_capacity(tier, bytes);
-        self
-    }
-
     /// The memory of a tier.
     pub(super) fn capacity(&self, tier: TierId) -> Bytes {
         self.machine.tier(tier).capacity

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tiercel_core::{Bytes, Manager, TierId};
+use tiercel_core::{Manager, TierId};
 use tiercel_policies::Vdnn;
 use tiercel_run::{Executor, Sim};
 use tiercel_workload::{Lifetimes, Trace};
@@ -41,12 +41,9 @@ const MULTIPLES: [f64; 2] = [1.25, 1.5];
 /// Plans are searched no longer than this.
 const PLANNING: Duration = Duration::from_secs(1);
 
-/// The host memory of Table II.
-const HOST: Bytes = Bytes(128_000_000_000);
-
 /// All figures of the GPU.
 pub(super) fn rows(bench: &Bench<'_>) -> Vec<Row> {
-    let bench = &bench.on("v100").with_capacity(TierId(1), HOST).within(PLANNING);
+    let bench = &bench.on("v100").within(PLANNING);
     let room = bench.capacity(TierId(0));
     let fits = bench.each(&CASES, |case| {
         largest(1, |batch| Lifetimes::new(&program((case.net, batch)).trace).peak().1 <= room)
