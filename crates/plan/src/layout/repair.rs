@@ -13,6 +13,8 @@ use super::problem::{Problem, Raw};
 /// The fewest and the most blocks that are lifted out at once.
 const LIFTED: (usize, usize) = (12, 96);
 const NODES: u64 = 1500;
+/// A block that meets more than this is left alone: one attempt among so many would take too long.
+const CROWD: usize = 8000;
 
 /// Moves blocks until all end at `target` or below; gives up after `patience` attempts that changed nothing, one after
 /// the other. Whether it came there.
@@ -35,6 +37,11 @@ pub(super) fn repair(
             return false;
         }
         let worst = high[rng.usize(0..high.len())];
+        let crowd = problem.blocks.iter().filter(|b| b.meets(&problem.blocks[worst as usize])).count();
+        if crowd > CROWD {
+            failures += 1;
+            continue;
+        }
         let most = LIFTED.0 + (LIFTED.1 - LIFTED.0) * failures / patience.max(1);
         let lifted = lift(problem, offsets, target, worst, most, rng);
         let part = without(problem, offsets, &lifted);
