@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use tiercel_core::{Backing, Bytes, Machine, TierId};
-use tiercel_policies::{NAMES, by_name};
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::data::{self, Idx, Pictures};
 use tiercel_run::train::{
-    Data, Images, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room,
+    Data, Images, Lesson, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room, with_rate,
 };
-use tiercel_run::train::{Lesson, with_rate};
+use tiercel_systems::{DEFAULT, Options, named};
 use tiercel_workload::graph::{DType, Optimizer};
-use tiercel_workload::{Lifetimes, Program, Workload, nets, open, spelling};
+use tiercel_workload::{Lifetimes, Program, Workload, nets, open};
 
+use crate::amounts::duration;
 use crate::machine;
 use crate::outcome::Outcome;
 use crate::trial::Trial;
+use crate::wired::{self, Wired};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,15 +71,18 @@ pub struct Arguments {
     /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
     #[arg(long, value_name = "BACKING", default_value = "throttled")]
     slow: String,
-    /// Who decides where tensors live
-    #[arg(long, value_name = "POLICY")]
+    /// Who decides where tensors live (`tiercel list` names them) [default: tiercel]
+    #[arg(long, value_name = "S")]
     system: Option<String>,
     /// Where the page goes that compares the systems, when all are compared
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     html: PathBuf,
-    /// How many kernels ahead the policy hears what comes
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    lookahead: usize,
+    /// For planners: the time after which the best plan so far is taken
+    #[arg(long, value_name = "5s", default_value = "5s", value_parser = duration)]
+    time: Duration,
+    /// How many kernels ahead the policy hears what comes; the system's own choice unless set
+    #[arg(long, value_name = "N")]
+    lookahead: Option<usize>,
     /// Learning rate; each optimizer has its own default
     #[arg(long, value_name = "RATE")]
     lr: Option<f32>,
@@ -129,7 +133,7 @@ impl Arguments {
     }
 
     fn system(&self) -> &str {
-        self.system.as_deref().unwrap_or("cachedarrays-lm")
+        self.system.as_deref().unwrap_or(DEFAULT)
     }
 
     /// Whether nothing was chosen that makes it another job than the main one.
@@ -173,11 +177,11 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if arguments.is_trial() {
         return trial(arguments, threads);
     }
+    let system = named(arguments.system()).map_err(|error| error.to_string())?;
     let source = Source::open(arguments)?;
     let task = task(arguments, &source, threads)?;
     let peak = Lifetimes::new(&task.training.trace).peak().1;
     let machine = machine(arguments, &task, peak)?;
-    let policy = by_name(arguments.system()).ok_or_else(|| unknown_system(arguments.system()))?;
     let batch = task.batch.max(1);
     let data = source.data()?;
     task.check(data.as_ref())?;
@@ -189,10 +193,15 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         (None, None, None) => 10,
     };
     let schedule = schedule(&arguments.schedule, until)?;
-    let settings = Settings { seed: arguments.seed, schedule, lookahead: arguments.lookahead };
-    let library = |program: &_| Library::new(program, threads);
-    let trainer = Trainer::new(&task, &machine, policy, data, settings, library);
-    let mut trainer = trainer.map_err(|error| error.to_string())?;
+    let options = Options {
+        time: arguments.time,
+        lookahead: arguments.lookahead,
+        seed: arguments.seed,
+        ..Options::default()
+    };
+    let Wired { task, machine, prepared } = Wired::plan(system, &task, machine, threads, options)?;
+    let settings = Settings { seed: arguments.seed, schedule, lookahead: 0 };
+    let mut trainer = wired::trainer(&task, &machine, prepared, data, settings, threads)?;
 
     let resumed = resume(arguments, &mut trainer, schedule)?;
     let (lessons, interrupted) = learn(arguments, &mut trainer, until)?;
@@ -373,12 +382,6 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
         ));
     }
     Ok(machine)
-}
-
-fn unknown_system(name: &str) -> String {
-    let nearest = spelling::nearest(name, NAMES.into_iter());
-    let nearest = nearest.map(|n| format!("; did you mean `{n}`?"));
-    format!("no system `{name}`{}", nearest.unwrap_or_else(|| format!("; there are {}", NAMES.join(", "))))
 }
 
 /// A schedule of which the end may be left to the run.

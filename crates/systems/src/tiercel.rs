@@ -23,6 +23,7 @@ pub(crate) const TIERCEL: System = System {
     about: "planned ahead: tensors move while kernels run, or are computed again, whichever is quicker",
     paper: "this project",
     room: Room::Given,
+    plans: true,
     prepare,
 };
 

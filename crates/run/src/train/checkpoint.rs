@@ -102,14 +102,17 @@ pub fn is_kept(tensor: &Tensor) -> bool {
     tensor.persistent && matches!(tensor.role, Role::Weight | Role::State)
 }
 
-/// The values that a checkpoint of this program has, in the order of its trace.
+/// The values that a checkpoint of this program has, in the order of their names: the same however it is scheduled.
 fn kept(program: &Program) -> Vec<&Value> {
     let by_name: HashMap<&str, &Value> = program.graph.values.iter().map(|v| (v.name.as_str(), v)).collect();
     let kept = program.trace.tensors.iter().filter(|tensor| is_kept(tensor));
-    kept.filter_map(|tensor| by_name.get(tensor.name.as_str()).copied()).collect()
+    let mut kept: Vec<&Value> =
+        kept.filter_map(|tensor| by_name.get(tensor.name.as_str()).copied()).collect();
+    kept.sort_by_key(|value| &value.name);
+    kept
 }
 
-/// Starts to write a checkpoint; the tensors follow in the order of the trace.
+/// Starts to write a checkpoint; the tensors follow in the order of their names.
 pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io::Result<Writer> {
     let texts = [
         ("format", "tiercel 1".to_string()),
