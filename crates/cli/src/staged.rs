@@ -40,7 +40,8 @@ pub fn run(
     let program = Some(task.training.as_ref());
     let setting = Setting { trace, program, machine: &machine, times: &scene.times, options: choice.options };
     let peak = Lifetimes::new(trace).peak().1;
-    let Wired { task, machine, prepared } = Wired::new(&task, &machine, choice.prepare_for(setting)?);
+    let Wired { task, machine, prepared, outlook } =
+        Wired::new(&task, &machine, choice.prepare_for(setting)?);
     let trace = &task.training.trace;
     let settings = Settings { seed: choice.options.seed, ..Settings::default() };
     let mut trainer = wired::trainer(&task, &machine, prepared, Box::new(Synthetic), settings, threads)?;
@@ -74,6 +75,7 @@ pub fn run(
             .filter(|tier| trainer.emulated(*tier))
             .map(|tier| machine.tier(tier).name.clone())
             .collect(),
+        outlook,
         lessons,
         totals: trainer.totals().clone(),
         score: None,

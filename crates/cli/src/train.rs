@@ -199,7 +199,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         seed: arguments.seed,
         ..Options::default()
     };
-    let Wired { task, machine, prepared } = Wired::plan(system, &task, machine, threads, options)?;
+    let Wired { task, machine, prepared, outlook } = Wired::plan(system, &task, machine, threads, options)?;
     let settings = Settings { seed: arguments.seed, schedule, lookahead: 0 };
     let mut trainer = wired::trainer(&task, &machine, prepared, data, settings, threads)?;
 
@@ -230,6 +230,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             .filter(|t| trainer.emulated(*t))
             .map(|t| machine.tier(t).name.clone())
             .collect(),
+        outlook,
         lessons,
         totals: trainer.totals().clone(),
         score: score.map_err(|error| error.to_string())?,

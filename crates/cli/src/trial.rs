@@ -138,7 +138,7 @@ impl Trial<'_> {
         let setting =
             Setting { trace: &program.trace, program: Some(program), machine: &model, times, options };
         let (predicted, prepared) = predict(system, &setting).map_err(|error| error.to_string())?;
-        let Wired { task, machine, prepared } = Wired::new(task, machine, prepared);
+        let Wired { task, machine, prepared, .. } = Wired::new(task, machine, prepared);
         let machine = &machine;
         let warmup = prepared.warmup;
         let mut trainer = self.trainer(&task, machine, prepared)?;

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use tiercel_core::Machine;
+use tiercel_core::{Machine, Nanos};
 use tiercel_profile::Kept;
 use tiercel_run::kernels::Library;
 use tiercel_run::train::{Data, Settings, Task, Trainer};
@@ -21,14 +21,28 @@ pub struct Wired<'t> {
     pub machine: Machine,
     /// Who decides.
     pub prepared: Prepared,
+    /// What the system expects of itself.
+    pub outlook: Outlook,
+}
+
+/// What a system that plans ahead expects.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outlook {
+    /// The time of an iteration, where the system planned one.
+    pub planned: Option<Nanos>,
+    /// Kernels that run again because what they made was dropped.
+    pub again: usize,
 }
 
 impl<'t> Wired<'t> {
     /// What has been prepared for a task, with what the system made of it.
     pub fn new(task: &'t Task, machine: &Machine, mut prepared: Prepared) -> Wired<'t> {
+        let given = task.training.trace.kernels.len();
         let rewritten = prepared.rewritten.take();
         let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
-        Wired { task, machine: machine.clone(), prepared }
+        let planned = prepared.planned.as_ref().map(|p| Nanos(p.plan.iteration_ns.round() as u64));
+        let again = task.training.trace.kernels.len() - given;
+        Wired { task, machine: machine.clone(), prepared, outlook: Outlook { planned, again } }
     }
 
     /// Wires a system up for a task that was prepared for so many threads. For one that plans ahead, the speeds of the
