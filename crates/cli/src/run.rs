@@ -14,7 +14,7 @@ use tiercel_systems::{
     DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, named, simulate_prepared,
 };
 
-use crate::amounts::{duration, share};
+use crate::amounts::{self, duration, share};
 use crate::files::{self, end_when_interrupted};
 use crate::scene::{Scene, document};
 use crate::sizes::Sizes;
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
     time: Duration,
     /// Threads that compute on the host; results do not depend on them [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amounts::threads)]
     threads: Option<usize>,
     /// One JSON document instead of the table
     #[arg(long)]

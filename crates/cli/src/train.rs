@@ -13,11 +13,11 @@ use tiercel_run::train::data::{self, Idx, Pictures};
 use tiercel_run::train::{
     Data, Images, Lesson, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room, with_rate,
 };
-use tiercel_systems::{DEFAULT, Options, named};
+use tiercel_systems::{DEFAULT, Fast, Options, named};
 use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::{Lifetimes, Program, Workload, nets, open};
 
-use crate::amounts::duration;
+use crate::amounts::{self, duration};
 use crate::machine;
 use crate::outcome::Outcome;
 use crate::trial::Trial;
@@ -67,10 +67,10 @@ pub struct Arguments {
     epochs: Option<u64>,
     /// Fast memory: a share of what training keeps in memory at its peak, or an amount [default: 20%; enough for fast-only]
     #[arg(long, value_name = "20%|8MiB")]
-    fast: Option<String>,
+    fast: Option<Fast>,
     /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
     #[arg(long, value_name = "BACKING", default_value = "throttled")]
-    slow: String,
+    slow: Backing,
     /// Who decides where tensors live (`tiercel list` names them) [default: tiercel]
     #[arg(long, value_name = "S")]
     system: Option<String>,
@@ -84,10 +84,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     lookahead: Option<usize>,
     /// Learning rate; each optimizer has its own default
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = amounts::rate)]
     lr: Option<f32>,
     /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP], in iterations
-    #[arg(long, value_name = "SCHEDULE", default_value = "constant")]
+    #[arg(long, value_name = "SCHEDULE", default_value = "constant", value_parser = plausible)]
     schedule: String,
     /// How weights change; each network has its own default
     #[arg(long, value_enum)]
@@ -102,7 +102,7 @@ pub struct Arguments {
     #[arg(long, requires = "checkpoint")]
     resume: bool,
     /// Threads that compute; results do not depend on them [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amounts::threads)]
     threads: Option<usize>,
     /// One JSON document instead of the table
     #[arg(long)]
@@ -339,9 +339,6 @@ fn program(
         ));
     };
     if let Some(rate) = arguments.lr {
-        if !(rate.is_finite() && rate >= 0.0) {
-            return Err(format!("a learning rate of {rate} makes no sense"));
-        }
         program = with_rate(program, rate);
     }
     Ok((program, batch))
@@ -349,21 +346,13 @@ fn program(
 
 /// A fast tier of the size that was asked for, and a slow one that holds everything.
 fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, String> {
-    let slow: Backing = arguments.slow.parse().map_err(|error| format!("--slow: {error}"))?;
     let trace = &task.training.trace;
-    let asked = arguments.fast.as_deref().unwrap_or("20%");
-    let fast = match asked.trim().strip_suffix('%').map(|share| share.trim().parse::<f64>()) {
-        _ if arguments.fast.is_none() && arguments.system() == "fast-only" => {
-            room::ample(trace, Bytes::kib(4))
-        }
-        Some(Ok(share)) if share > 0.0 && share <= 1000.0 => {
-            Bytes((peak.0 as f64 * share / 100.0).ceil() as u64)
-        }
-        Some(_) => return Err(format!("--fast: `{asked}` is no share of the peak")),
-        None => asked.parse().map_err(|error| format!("--fast: {error}"))?,
+    let asked = arguments.fast.unwrap_or(Fast::Share(0.2));
+    let machine = room::machine(trace, peak, arguments.slow.clone());
+    let whole = match arguments.fast {
+        None if arguments.system() == "fast-only" => room::ample(trace, Bytes::kib(4)),
+        _ => asked.bytes(peak, machine.grain()),
     };
-    let machine = room::machine(trace, fast, slow);
-    let whole = Bytes(fast.0.next_multiple_of(machine.grain().0));
     let machine = machine.with_capacity(TierId(0), whole);
     let programs = [Some(&task.training), task.evaluation.as_ref()];
     let largest = programs
@@ -375,7 +364,7 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
         && !machine.tier(TierId(1)).computable
     {
         return Err(format!(
-            "--fast {asked}: {fast} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
+            "--fast {asked}: {whole} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
              --fast {}KiB would do",
             machine.tier(TierId(1)).backing,
             program.node(step).name,
@@ -393,6 +382,13 @@ fn schedule(text: &str, until: u64) -> Result<Schedule, String> {
         _ => text.to_string(),
     };
     whole.parse().map_err(|error| format!("--schedule: {error}"))
+}
+
+/// A schedule that will do when it is known how long the run is.
+fn plausible(text: &str) -> Result<String, String> {
+    let end = format!(":{}", u64::MAX);
+    let tidied = |error: String| error.replace("--schedule: ", "").replace(&end, "");
+    schedule(text, u64::MAX).map(|_| text.to_string()).map_err(tidied)
 }
 
 /// Goes on from the checkpoint, where that was asked for and there is one.

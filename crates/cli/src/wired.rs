@@ -37,11 +37,10 @@ pub struct Outlook {
 impl<'t> Wired<'t> {
     /// What has been prepared for a task, with what the system made of it.
     pub fn new(task: &'t Task, machine: &Machine, mut prepared: Prepared) -> Wired<'t> {
-        let given = task.training.trace.kernels.len();
         let rewritten = prepared.rewritten.take();
         let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
         let planned = prepared.planned.as_ref().map(|p| Nanos(p.plan.iteration_ns.round() as u64));
-        let again = task.training.trace.kernels.len() - given;
+        let again = task.training.trace.kernels.iter().filter(|k| k.name.ends_with(".again")).count();
         Wired { task, machine: machine.clone(), prepared, outlook: Outlook { planned, again } }
     }
 

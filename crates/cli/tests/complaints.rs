@@ -526,6 +526,40 @@ fn command_lines_that_cannot_be_read() {
 }
 
 #[test]
+fn what_cannot_be_trained_with() {
+    let more = "\n\nFor more information, try '--help'.\n";
+    for (option, why) in [
+        (
+            "--fast lots",
+            "'--fast <20%|8MiB>': `lots` is neither a share of the peak such as 20% nor a size such as 8GiB",
+        ),
+        (
+            "--slow tape",
+            "'--slow <BACKING>': `tape` is not a backing; there are dram, numa:NODE, dax:PATH, file:PATH and throttled",
+        ),
+        ("--threads 0", "'--threads <N>': `0` is no number of threads between 1 and 4096"),
+        ("--lr nan", "'--lr <RATE>': `nan` is no learning rate such as 0.01"),
+        ("--time never", "'--time <5s>': `never` is no time such as 10s, 500ms or 2m"),
+    ] {
+        let output = tiercel(&format!("train mlp {option}").split(' ').collect::<Vec<_>>());
+        let value = option.split(' ').nth(1).expect("one");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(said, format!("error: invalid value '{value}' for {why}{more}"));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{option}");
+    }
+    let output = tiercel(&["train", "mlp", "--schedule", "linear"]);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(said.contains("'--schedule <SCHEDULE>': `linear` is no schedule"), "{said}");
+    check(
+        "train mlp --system autotm-sink",
+        1,
+        expect![[r#"
+        tiercel: no system `autotm-sink`; did you mean `autotm-sync`?
+    "#]],
+    );
+}
+
+#[test]
 fn traces_cannot_be_computed_on() {
     let folder = Folder::new("trace");
     let trace = folder.path("mlp.trace");

@@ -134,13 +134,6 @@ fn complaints_say_what_would_do() {
     assert_eq!(enough["loss"].as_array().map(Vec::len), Some(2), "what would do does");
     assert!(folder.entries().is_empty(), "nothing is left on the disk");
 
-    assert_eq!(
-        complaint(&["mlp", "--fast", "lots"]),
-        "tiercel: --fast: `lots` is not a size such as 64 KiB, 8GiB or 1.5 GB"
-    );
-    assert_eq!(complaint(&["mlp", "--fast", "0%"]), "tiercel: --fast: `0%` is no share of the peak");
-    assert!(complaint(&["mlp", "--slow", "tape"]).contains("`tape` is not a backing"));
-    assert!(complaint(&["mlp", "--schedule", "linear"]).contains("`linear` is no schedule"));
     assert!(complaint(&["mlp", "--data", "/no/such"]).contains("cannot read `/no/such`"));
     assert!(complaint(&["gpt2", "--data", "digits", "--depth", "1"]).contains("images of 8x8 do not fit"));
     assert!(complaint(&["cnn", "--image", "4"]).contains("images of 8x8 do not fit"));
