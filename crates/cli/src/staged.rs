@@ -10,6 +10,7 @@ use tiercel_systems::Setting;
 use tiercel_workload::{Lifetimes, Workload};
 
 use crate::outcome::Outcome;
+use crate::progress::Progress;
 use crate::run::{Choice, write_events};
 use crate::scene::Scene;
 use crate::wired::{self, Wired};
@@ -49,9 +50,12 @@ pub fn run(
         trainer.record_events();
     }
     let mut lessons = Vec::new();
+    let progress = Progress::new(iterations as usize, "iterations");
     for _ in 0..iterations {
         lessons.push(trainer.iterate().map_err(|error| error.to_string())?);
+        progress.tick();
     }
+    drop(progress);
     if let Some(path) = events {
         let mut header = Header::measured(trace, &machine, choice.name(), |tier| trainer.emulated(tier));
         header.net = scene.net.clone();

@@ -10,7 +10,7 @@ use tiercel_run::train::{Data, Settings, Task, Trainer};
 use tiercel_systems::{Options, Prepared, Setting, System, Times};
 
 use crate::machine;
-use crate::progress::Notes;
+use crate::progress::Progress;
 use crate::timing;
 
 /// A system that is ready to train a task on a machine.
@@ -69,10 +69,9 @@ impl<'t> Wired<'t> {
         let measured = timing::measure(program, &machine, threads, &mut Kept::open(threads), false)?;
         let (model, times) = (machine::beside_measured_times(&machine), Times::new(measured.times));
         (setting.machine, setting.times) = (&model, &times);
-        let notes = Notes::new();
-        notes.say("planning");
+        let progress = Progress::alone("planning");
         let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;
-        drop(notes);
+        drop(progress);
         Ok(Wired::new(task, &machine, prepared))
     }
 }

@@ -232,7 +232,7 @@ fn memory_that_is_not_enough() {
         "plan resnet50 --machine h200 --fast 1%",
         1,
         expect![[r#"
-        tiercel: with 1% of fast memory: autotm-async: conv1.conv (step 0) cannot work with 53.7 MiB of hbm; it needs at least 588 MiB
+        tiercel: with 1% of fast memory: tiercel: conv1.conv (step 0) cannot work with 53.7 MiB of hbm; it needs at least 588 MiB
     "#]],
     );
     check(
@@ -377,6 +377,13 @@ fn places_that_cannot_be_written() {
         1,
         expect![[r#"
         tiercel: cannot write `/no/such/folder/mlp.trace`: No such file or directory (os error 2)
+    "#]],
+    );
+    check(
+        "probe --out /no/such/folder/machine.toml",
+        1,
+        expect![[r#"
+        tiercel: cannot write `/no/such/folder/machine.toml`: there is no folder `/no/such/folder`
     "#]],
     );
     check(
