@@ -1,4 +1,4 @@
-//! Shares and durations as people write them on a command line.
+//! Shares, durations and counts as people write them on a command line.
 
 use std::time::Duration;
 
@@ -29,6 +29,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if seconds <= 3.2e7 { Ok(Duration::from_secs_f64(seconds)) } else { Err(bad()) }
 }
 
+/// How many threads: at least one, and no more than anybody has.
+pub fn threads(text: &str) -> Result<usize, String> {
+    let count = text.trim().parse().ok().filter(|count| (1..=4096).contains(count));
+    count.ok_or_else(|| format!("`{text}` is no number of threads between 1 and 4096"))
+}
+
+/// A learning rate.
+pub fn rate(text: &str) -> Result<f32, String> {
+    let rate = text.trim().parse().ok().filter(|rate: &f32| rate.is_finite() && *rate >= 0.0);
+    rate.ok_or_else(|| format!("`{text}` is no learning rate such as 0.01"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +63,17 @@ mod tests {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         for text in ["", "s", "-1s", "1h", "1e400", "99999999999s"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_and_rates_read() {
+        assert_eq!((threads("2"), rate("1e-3")), (Ok(2), Ok(1e-3)));
+        for text in ["", "0", "-1", "1.5", "5000", "two"] {
+            assert!(threads(text).is_err(), "{text}");
+        }
+        for text in ["", "-0.1", "nan", "inf", "1e99", "low"] {
+            assert!(rate(text).is_err(), "{text}");
         }
     }
 }

@@ -13,7 +13,7 @@ use tiercel_systems::compare::{Cell, Grid, geometric_mean};
 use tiercel_systems::{ALL, Fast, Options, System, Times, named};
 use tiercel_workload::{Lifetimes, Workload, nets};
 
-use crate::amounts::share;
+use crate::amounts::{self, share};
 use crate::files::{self, end_when_interrupted};
 use crate::machine;
 use crate::progress::Progress;
@@ -60,7 +60,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 2)]
     rounds: u32,
     /// Simulations at a time; results do not depend on it [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amounts::threads)]
     threads: Option<usize>,
     /// One JSON document instead of the tables
     #[arg(long)]

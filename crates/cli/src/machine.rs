@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiercel_core::{Backing, Link, Machine, TierId};
+use tiercel_core::{Backing, Bandwidth, Link, Machine, TierId};
 use tiercel_profile::probe::here;
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
@@ -45,6 +45,7 @@ pub fn beside(slow: &Backing) -> Result<Machine, String> {
 /// A machine of two tiers with the speeds and links that its memories have here, where it said what was not known yet.
 pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
     let found = beside(&machine.tiers[1].backing)?;
+    machine.name = "here".to_string();
     let slow = found.tier(found.slowest());
     let tier = &mut machine.tiers[1];
     (tier.read, tier.write) = (slow.read, slow.write);
@@ -56,6 +57,15 @@ pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
         }
     }
     Ok(machine)
+}
+
+/// A machine as plans and predictions see it whose kernel times were measured: what copies and kernels have of fast memory
+/// is in these times, and counts no second time.
+pub fn beside_measured_times(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    let fast = &mut machine.tiers[0];
+    (fast.read, fast.write) = (Bandwidth::gb(100.0), Bandwidth::gb(100.0));
+    machine
 }
 
 /// Whether a machine is this very one, or stands for it: real memory is behind its tiers.

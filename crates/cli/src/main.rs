@@ -27,6 +27,7 @@ mod staged;
 mod timing;
 mod train;
 mod trial;
+mod wired;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ use tiercel_core::{Bytes, Nanos, Totals};
 use tiercel_run::train::{Lesson, Score};
 
 use crate::figures::{grouped, scaled};
+use crate::wired::Outlook;
 
 /// What a training run did.
 pub struct Outcome {
@@ -21,6 +22,7 @@ pub struct Outcome {
     pub fast: Bytes,
     pub slow: String,
     pub emulated: Vec<String>,
+    pub outlook: Outlook,
     pub lessons: Vec<Lesson>,
     pub totals: Totals,
     pub score: Option<Score>,
@@ -72,6 +74,8 @@ impl Outcome {
             "resumed_from": self.resumed,
             "interrupted": self.interrupted,
             "iteration_ns": self.lessons.iter().map(|l| l.figures.time.0).collect::<Vec<_>>(),
+            "planned_ns": self.outlook.planned.map(|time| time.0),
+            "recomputed_kernels": self.outlook.again,
             "samples_per_second": self.throughput(),
             "stall_ns": self.sum(|l| l.figures.stall).0,
             "stall_share": self.stall_share(),
@@ -130,6 +134,14 @@ impl Outcome {
             "iteration",
             format!("{} (median), {} samples a second", self.median(), scaled(self.throughput())),
         )?;
+        if let Some(expected) = self.outlook.planned {
+            let again = match self.outlook.again {
+                0 => String::new(),
+                1 => ", with one kernel run again".to_string(),
+                n => format!(", with {} kernels run again", grouped(n as u64)),
+            };
+            row("planned", format!("{expected}{again}"))?;
+        }
         let n = self.lessons.len() as u64;
         let (fetched, evicted) = (self.sum(|l| l.figures.fetched), self.sum(|l| l.figures.evicted));
         row(

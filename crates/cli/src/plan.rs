@@ -142,7 +142,8 @@ impl Ends {
 }
 
 fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Result<Vec<Run>, String> {
-    let progress = Progress::new(fast.len(), "planning");
+    let progress =
+        if fast.len() == 1 { Progress::alone("planning") } else { Progress::new(fast.len(), "planning") };
     let play = |fast: &Fast| {
         let machine = scene.with_fast(*fast);
         let run = simulate(system, &scene.setting(&machine, options), ITERATIONS);

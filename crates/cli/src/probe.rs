@@ -42,6 +42,7 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     end_when_interrupted();
+    arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let folder = here::folder();
     let file = match (&arguments.file, arguments.no_file) {
         (_, true) => None,

@@ -14,8 +14,9 @@ use tiercel_systems::{
     DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, named, simulate_prepared,
 };
 
-use crate::amounts::{duration, share};
+use crate::amounts::{self, duration, share};
 use crate::files::{self, end_when_interrupted};
+use crate::progress::Progress;
 use crate::scene::{Scene, document};
 use crate::sizes::Sizes;
 use crate::staged;
@@ -71,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
     time: Duration,
     /// Threads that compute on the host; results do not depend on them [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amounts::threads)]
     threads: Option<usize>,
     /// One JSON document instead of the table
     #[arg(long)]
@@ -128,8 +129,10 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let setting = scene.setting(&machine, options);
     let prepared = choice.prepare(&scene, &machine)?;
     let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
+    let progress = Progress::alone("simulating");
     let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
     let played = played.map_err(|error| error.to_string())?;
+    drop(progress);
     if let Some(path) = &arguments.events {
         let trace = played.trace(scene.trace());
         let mut header = Header::simulated(trace, &played.machine, &played.system);
@@ -167,6 +170,7 @@ impl Choice {
 
     /// Wires it up for any setting.
     pub fn prepare_for(&self, setting: tiercel_systems::Setting<'_>) -> Result<Prepared, String> {
+        let progress = Progress::alone("planning");
         let prepared = match (&self.plan, self.system) {
             (Some(plan), _) => {
                 let planned = Planned { plan: plan.clone(), solve: None, met: true };
@@ -175,6 +179,7 @@ impl Choice {
             (None, Some(system)) => system.prepare(&setting),
             (None, None) => unreachable!("there is one or the other"),
         };
+        drop(progress);
         prepared.map_err(|error| error.to_string())
     }
 }

@@ -113,10 +113,17 @@ pub fn document(run: &Run, peak: Bytes, seed: u64) -> Map<String, Value> {
         "fast_bytes": fast.0,
         "fast_fraction": fraction(fast, peak),
         "peak_fast_bytes": run.peak_fast().0,
+        "memory_price": memory_price(run, peak),
         "planned_ns": planned.map(|p| p.plan.iteration_ns.round() as u64),
     });
     let Value::Object(fields) = fields else { unreachable!("it is written as one") };
     fields
+}
+
+/// What the memory costs that a run was given, at the machine's prices: so much fast memory, and slow memory for the rest.
+fn memory_price(run: &Run, peak: Bytes) -> Option<f64> {
+    let price = tiercel_report::curve::Price::on(&run.machine, peak)?;
+    price.at(run.machine.tiers[0].capacity.min(peak))
 }
 
 /// A share, to six digits: what a person chose, without the noise of whole grains.

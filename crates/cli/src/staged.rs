@@ -4,14 +4,16 @@ use std::path::Path;
 
 use tiercel_core::{Machine, TierId};
 use tiercel_report::Header;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
+use tiercel_run::kernels::prepare;
+use tiercel_run::train::{Settings, Synthetic, Task, room};
 use tiercel_systems::Setting;
 use tiercel_workload::{Lifetimes, Workload};
 
 use crate::outcome::Outcome;
+use crate::progress::Progress;
 use crate::run::{Choice, write_events};
 use crate::scene::Scene;
+use crate::wired::{self, Wired};
 
 /// One thread for each core.
 pub fn cores() -> usize {
@@ -36,25 +38,28 @@ pub fn run(
     let task = Task::new(program.clone(), *batch, |program| prepare(program, threads));
     let trace = &task.training.trace;
     let machine = fitted(trace, choice, machine);
-    let setting =
-        Setting { trace, program: None, machine: &machine, times: &scene.times, options: choice.options };
-    let prepared = choice.prepare_for(setting)?;
-    let settings =
-        Settings { seed: choice.options.seed, lookahead: prepared.lookahead, ..Settings::default() };
-    let library = |program: &_| Library::new(program, threads);
-    let trainer = Trainer::new(&task, &machine, prepared.policy, Box::new(Synthetic), settings, library);
-    let mut trainer = trainer.map_err(|error| error.to_string())?;
+    let program = Some(task.training.as_ref());
+    let setting = Setting { trace, program, machine: &machine, times: &scene.times, options: choice.options };
+    let peak = Lifetimes::new(trace).peak().1;
+    let Wired { task, machine, prepared, outlook } =
+        Wired::new(&task, &machine, choice.prepare_for(setting)?);
+    let trace = &task.training.trace;
+    let settings = Settings { seed: choice.options.seed, ..Settings::default() };
+    let mut trainer = wired::trainer(&task, &machine, prepared, Box::new(Synthetic), settings, threads)?;
     if events.is_some() {
         trainer.record_events();
     }
     let mut lessons = Vec::new();
+    let progress = Progress::new(iterations as usize, "iterations");
     for _ in 0..iterations {
         lessons.push(trainer.iterate().map_err(|error| error.to_string())?);
+        progress.tick();
     }
+    drop(progress);
     if let Some(path) = events {
         let mut header = Header::measured(trace, &machine, choice.name(), |tier| trainer.emulated(tier));
         header.net = scene.net.clone();
-        (header.batch, header.peak_bytes) = (Some(*batch), Some(Lifetimes::new(trace).peak().1));
+        (header.batch, header.peak_bytes) = (Some(*batch), Some(peak));
         write_events(path, &header, &trainer.take_events())?;
     }
     let slowest = machine.tier(machine.slowest());
@@ -66,7 +71,7 @@ pub fn run(
         system: choice.name().to_string(),
         threads,
         seed: choice.options.seed,
-        peak: Lifetimes::new(trace).peak().1,
+        peak,
         fast: machine.tier(TierId(0)).capacity,
         slow: slowest.backing.to_string(),
         emulated: machine
@@ -74,6 +79,7 @@ pub fn run(
             .filter(|tier| trainer.emulated(*tier))
             .map(|tier| machine.tier(tier).name.clone())
             .collect(),
+        outlook,
         lessons,
         totals: trainer.totals().clone(),
         score: None,

@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use tiercel_core::{Backing, Bytes, Machine, TierId};
-use tiercel_policies::{NAMES, by_name};
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::data::{self, Idx, Pictures};
 use tiercel_run::train::{
-    Data, Images, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room,
+    Data, Images, Lesson, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room, with_rate,
 };
-use tiercel_run::train::{Lesson, with_rate};
+use tiercel_systems::{DEFAULT, Fast, Options, named};
 use tiercel_workload::graph::{DType, Optimizer};
-use tiercel_workload::{Lifetimes, Program, Workload, nets, open, spelling};
+use tiercel_workload::{Lifetimes, Program, Workload, nets, open};
 
+use crate::amounts::{self, duration};
 use crate::machine;
 use crate::outcome::Outcome;
 use crate::trial::Trial;
+use crate::wired::{self, Wired};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,24 +67,27 @@ pub struct Arguments {
     epochs: Option<u64>,
     /// Fast memory: a share of what training keeps in memory at its peak, or an amount [default: 20%; enough for fast-only]
     #[arg(long, value_name = "20%|8MiB")]
-    fast: Option<String>,
+    fast: Option<Fast>,
     /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
     #[arg(long, value_name = "BACKING", default_value = "throttled")]
-    slow: String,
-    /// Who decides where tensors live
-    #[arg(long, value_name = "POLICY")]
+    slow: Backing,
+    /// Who decides where tensors live (`tiercel list` names them) [default: tiercel]
+    #[arg(long, value_name = "S")]
     system: Option<String>,
     /// Where the page goes that compares the systems, when all are compared
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     html: PathBuf,
-    /// How many kernels ahead the policy hears what comes
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    lookahead: usize,
+    /// For planners: the time after which the best plan so far is taken
+    #[arg(long, value_name = "5s", default_value = "5s", value_parser = duration)]
+    time: Duration,
+    /// How many kernels ahead the policy hears what comes; the system's own choice unless set
+    #[arg(long, value_name = "N")]
+    lookahead: Option<usize>,
     /// Learning rate; each optimizer has its own default
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = amounts::rate)]
     lr: Option<f32>,
     /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP], in iterations
-    #[arg(long, value_name = "SCHEDULE", default_value = "constant")]
+    #[arg(long, value_name = "SCHEDULE", default_value = "constant", value_parser = plausible)]
     schedule: String,
     /// How weights change; each network has its own default
     #[arg(long, value_enum)]
@@ -98,7 +102,7 @@ pub struct Arguments {
     #[arg(long, requires = "checkpoint")]
     resume: bool,
     /// Threads that compute; results do not depend on them [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = amounts::threads)]
     threads: Option<usize>,
     /// One JSON document instead of the table
     #[arg(long)]
@@ -129,7 +133,7 @@ impl Arguments {
     }
 
     fn system(&self) -> &str {
-        self.system.as_deref().unwrap_or("cachedarrays-lm")
+        self.system.as_deref().unwrap_or(DEFAULT)
     }
 
     /// Whether nothing was chosen that makes it another job than the main one.
@@ -173,11 +177,11 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if arguments.is_trial() {
         return trial(arguments, threads);
     }
+    let system = named(arguments.system()).map_err(|error| error.to_string())?;
     let source = Source::open(arguments)?;
     let task = task(arguments, &source, threads)?;
     let peak = Lifetimes::new(&task.training.trace).peak().1;
     let machine = machine(arguments, &task, peak)?;
-    let policy = by_name(arguments.system()).ok_or_else(|| unknown_system(arguments.system()))?;
     let batch = task.batch.max(1);
     let data = source.data()?;
     task.check(data.as_ref())?;
@@ -189,10 +193,15 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         (None, None, None) => 10,
     };
     let schedule = schedule(&arguments.schedule, until)?;
-    let settings = Settings { seed: arguments.seed, schedule, lookahead: arguments.lookahead };
-    let library = |program: &_| Library::new(program, threads);
-    let trainer = Trainer::new(&task, &machine, policy, data, settings, library);
-    let mut trainer = trainer.map_err(|error| error.to_string())?;
+    let options = Options {
+        time: arguments.time,
+        lookahead: arguments.lookahead,
+        seed: arguments.seed,
+        ..Options::default()
+    };
+    let Wired { task, machine, prepared, outlook } = Wired::plan(system, &task, machine, threads, options)?;
+    let settings = Settings { seed: arguments.seed, schedule, lookahead: 0 };
+    let mut trainer = wired::trainer(&task, &machine, prepared, data, settings, threads)?;
 
     let resumed = resume(arguments, &mut trainer, schedule)?;
     let (lessons, interrupted) = learn(arguments, &mut trainer, until)?;
@@ -221,6 +230,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             .filter(|t| trainer.emulated(*t))
             .map(|t| machine.tier(t).name.clone())
             .collect(),
+        outlook,
         lessons,
         totals: trainer.totals().clone(),
         score: score.map_err(|error| error.to_string())?,
@@ -329,9 +339,6 @@ fn program(
         ));
     };
     if let Some(rate) = arguments.lr {
-        if !(rate.is_finite() && rate >= 0.0) {
-            return Err(format!("a learning rate of {rate} makes no sense"));
-        }
         program = with_rate(program, rate);
     }
     Ok((program, batch))
@@ -339,21 +346,13 @@ fn program(
 
 /// A fast tier of the size that was asked for, and a slow one that holds everything.
 fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, String> {
-    let slow: Backing = arguments.slow.parse().map_err(|error| format!("--slow: {error}"))?;
     let trace = &task.training.trace;
-    let asked = arguments.fast.as_deref().unwrap_or("20%");
-    let fast = match asked.trim().strip_suffix('%').map(|share| share.trim().parse::<f64>()) {
-        _ if arguments.fast.is_none() && arguments.system() == "fast-only" => {
-            room::ample(trace, Bytes::kib(4))
-        }
-        Some(Ok(share)) if share > 0.0 && share <= 1000.0 => {
-            Bytes((peak.0 as f64 * share / 100.0).ceil() as u64)
-        }
-        Some(_) => return Err(format!("--fast: `{asked}` is no share of the peak")),
-        None => asked.parse().map_err(|error| format!("--fast: {error}"))?,
+    let asked = arguments.fast.unwrap_or(Fast::Share(0.2));
+    let machine = room::machine(trace, peak, arguments.slow.clone());
+    let whole = match arguments.fast {
+        None if arguments.system() == "fast-only" => room::ample(trace, Bytes::kib(4)),
+        _ => asked.bytes(peak, machine.grain()),
     };
-    let machine = room::machine(trace, fast, slow);
-    let whole = Bytes(fast.0.next_multiple_of(machine.grain().0));
     let machine = machine.with_capacity(TierId(0), whole);
     let programs = [Some(&task.training), task.evaluation.as_ref()];
     let largest = programs
@@ -365,7 +364,7 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
         && !machine.tier(TierId(1)).computable
     {
         return Err(format!(
-            "--fast {asked}: {fast} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
+            "--fast {asked}: {whole} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
              --fast {}KiB would do",
             machine.tier(TierId(1)).backing,
             program.node(step).name,
@@ -373,12 +372,6 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
         ));
     }
     Ok(machine)
-}
-
-fn unknown_system(name: &str) -> String {
-    let nearest = spelling::nearest(name, NAMES.into_iter());
-    let nearest = nearest.map(|n| format!("; did you mean `{n}`?"));
-    format!("no system `{name}`{}", nearest.unwrap_or_else(|| format!("; there are {}", NAMES.join(", "))))
 }
 
 /// A schedule of which the end may be left to the run.
@@ -389,6 +382,13 @@ fn schedule(text: &str, until: u64) -> Result<Schedule, String> {
         _ => text.to_string(),
     };
     whole.parse().map_err(|error| format!("--schedule: {error}"))
+}
+
+/// A schedule that will do when it is known how long the run is.
+fn plausible(text: &str) -> Result<String, String> {
+    let end = format!(":{}", u64::MAX);
+    let tidied = |error: String| error.replace("--schedule: ", "").replace(&end, "");
+    schedule(text, u64::MAX).map(|_| text.to_string()).map_err(tidied)
 }
 
 /// Goes on from the checkpoint, where that was asked for and there is one.

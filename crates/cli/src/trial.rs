@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use tiercel_core::{Bandwidth, Machine, TierId};
+use tiercel_core::{Machine, TierId};
 use tiercel_profile::Measured;
 use tiercel_report::{Comparison, Header, Log, Report, Row, Run};
 use tiercel_run::kernels::{Library, prepare};
@@ -15,7 +15,9 @@ use tiercel_systems::{Options, Prepared, Setting, Times, named, predict};
 use tiercel_workload::{Lifetimes, Program};
 
 use crate::files;
+use crate::machine;
 use crate::progress::Progress;
+use crate::wired::{self, Wired};
 
 /// The systems beside having all memory fast, the default first.
 const SYSTEMS: [&str; 6] =
@@ -100,10 +102,8 @@ impl Trial<'_> {
         machine: &Machine,
         prepared: Prepared,
     ) -> Result<Trainer<'t, Library>, String> {
-        let settings = Settings { seed: self.seed, lookahead: prepared.lookahead, ..Settings::default() };
-        let library = |program: &_| Library::new(program, self.threads);
-        Trainer::new(task, machine, prepared.policy, (self.data)()?, settings, library)
-            .map_err(|error| error.to_string())
+        let settings = Settings { seed: self.seed, ..Settings::default() };
+        wired::trainer(task, machine, prepared, (self.data)()?, settings, self.threads)
     }
 
     fn row(&self, system: &str, machine: &Machine, peak: u64) -> Row {
@@ -131,16 +131,17 @@ impl Trial<'_> {
         fast_ns: Option<u64>,
         peak: u64,
     ) -> Result<Played, String> {
-        // What copies and kernels have of fast memory is no matter here: it is in the kernels' times.
-        let mut model = machine.clone();
-        (model.tiers[0].read, model.tiers[0].write) = (Bandwidth::gb(100.0), Bandwidth::gb(100.0));
+        let model = machine::beside_measured_times(machine);
         let system = named(system).map_err(|error| error.to_string())?;
         let program: &Program = &task.training;
         let options = Options { seed: self.seed, ..Options::default() };
-        let setting = Setting { trace: &program.trace, program: None, machine: &model, times, options };
+        let setting =
+            Setting { trace: &program.trace, program: Some(program), machine: &model, times, options };
         let (predicted, prepared) = predict(system, &setting).map_err(|error| error.to_string())?;
+        let Wired { task, machine, prepared, .. } = Wired::new(task, machine, prepared);
+        let machine = &machine;
         let warmup = prepared.warmup;
-        let mut trainer = self.trainer(task, machine, prepared)?;
+        let mut trainer = self.trainer(&task, machine, prepared)?;
         let (mut lessons, mut events) = (Vec::new(), Vec::new());
         for iteration in 0..warmup + self.iterations {
             let last = iteration + 1 == warmup + self.iterations;
@@ -165,7 +166,7 @@ impl Trial<'_> {
         row.predicted_ns = Some(predicted.time().0);
         row.fast_only_ns = fast_ns.or(row.time().map(|time| time.0));
         row.slowdown = row.time().zip(row.fast_only_ns).map(|(t, fast)| t.0 as f64 / fast.max(1) as f64);
-        let header = Header::measured(&program.trace, machine, system.name, emulated);
+        let header = Header::measured(&task.training.trace, machine, system.name, emulated);
         let run = (system.name == "tiercel").then(|| Run::new(Log::new(header, &events)));
         let score = trainer.evaluate().map_err(|error| error.to_string())?.map(|score| score.accuracy());
         row.output_hash = Some(format!("{:016x}", trainer.digest().map_err(|error| error.to_string())?));

@@ -232,7 +232,7 @@ fn memory_that_is_not_enough() {
         "plan resnet50 --machine h200 --fast 1%",
         1,
         expect![[r#"
-        tiercel: with 1% of fast memory: autotm-async: conv1.conv (step 0) cannot work with 53.7 MiB of hbm; it needs at least 588 MiB
+        tiercel: with 1% of fast memory: tiercel: conv1.conv (step 0) cannot work with 53.7 MiB of hbm; it needs at least 588 MiB
     "#]],
     );
     check(
@@ -380,6 +380,13 @@ fn places_that_cannot_be_written() {
     "#]],
     );
     check(
+        "probe --out /no/such/folder/machine.toml",
+        1,
+        expect![[r#"
+        tiercel: cannot write `/no/such/folder/machine.toml`: there is no folder `/no/such/folder`
+    "#]],
+    );
+    check(
         "probe --file /no/such/folder/file",
         1,
         expect![[r#"
@@ -521,6 +528,40 @@ fn command_lines_that_cannot_be_read() {
         Usage: tiercel <COMMAND>
 
         For more information, try '--help'.
+    "#]],
+    );
+}
+
+#[test]
+fn what_cannot_be_trained_with() {
+    let more = "\n\nFor more information, try '--help'.\n";
+    for (option, why) in [
+        (
+            "--fast lots",
+            "'--fast <20%|8MiB>': `lots` is neither a share of the peak such as 20% nor a size such as 8GiB",
+        ),
+        (
+            "--slow tape",
+            "'--slow <BACKING>': `tape` is not a backing; there are dram, numa:NODE, dax:PATH, file:PATH and throttled",
+        ),
+        ("--threads 0", "'--threads <N>': `0` is no number of threads between 1 and 4096"),
+        ("--lr nan", "'--lr <RATE>': `nan` is no learning rate such as 0.01"),
+        ("--time never", "'--time <5s>': `never` is no time such as 10s, 500ms or 2m"),
+    ] {
+        let output = tiercel(&format!("train mlp {option}").split(' ').collect::<Vec<_>>());
+        let value = option.split(' ').nth(1).expect("one");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(said, format!("error: invalid value '{value}' for {why}{more}"));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{option}");
+    }
+    let output = tiercel(&["train", "mlp", "--schedule", "linear"]);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(said.contains("'--schedule <SCHEDULE>': `linear` is no schedule"), "{said}");
+    check(
+        "train mlp --system autotm-sink",
+        1,
+        expect![[r#"
+        tiercel: no system `autotm-sink`; did you mean `autotm-sync`?
     "#]],
     );
 }

@@ -138,7 +138,7 @@ fn unknown_names() {
         1,
         expect![""],
         expect![[r#"
-        tiercel: no network `banana`
+        tiercel: no network `banana`; `tiercel list networks` names them
     "#]],
     );
     check(

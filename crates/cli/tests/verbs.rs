@@ -196,6 +196,11 @@ fn a_comparison_is_complete_ordered_and_the_same_on_any_number_of_threads() {
                 {
                     assert!(!row[name].is_null(), "{name}");
                 }
+                // AutoTM's prices: 16.61 for a gigabyte of DRAM, 7.85 for one of PMM.
+                let share = if system == "fast-only" { 1.0 } else { fast };
+                let gigabytes = row["peak_bytes"].as_f64().expect("a size") / 1e9;
+                let price = row["memory_price"].as_f64().expect("the machine has prices") / gigabytes;
+                assert!((price - (7.85 + share * (16.61 - 7.85))).abs() < 0.02, "{row}");
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Activations that are dropped and computed again give the same losses and the same weights, bit for bit.
+//! Activations that are dropped and computed again, and weights that are updated early, give the same losses and the same
+//! weights, bit for bit.
 
 use std::collections::HashSet;
 
@@ -6,6 +7,7 @@ use tiercel_core::{Backing, Bytes};
 use tiercel_policies::by_name;
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::{Schedule, Settings, Synthetic, Task, Trainer, room};
+use tiercel_workload::graph::{DType, ValueId};
 use tiercel_workload::recompute::candidates;
 use tiercel_workload::{Program, nets};
 
@@ -22,26 +24,59 @@ fn train(program: Program) -> (Vec<u32>, u64) {
     (losses, trainer.digest().expect("weights"))
 }
 
-#[test]
-fn bits_do_not_depend_on_what_is_computed_again() {
+fn programs() -> impl Iterator<Item = (&'static str, Program)> {
     let cases = [
         ("resnet32", None, None),
         ("gpt2", Some(2), Some(64)),
         ("mlp", None, None),
         ("lstm", None, Some(32)),
     ];
-    for (name, depth, width) in cases {
+    cases.into_iter().map(|(name, depth, width)| {
         let sequence = (name != "resnet32" && name != "mlp").then_some(16);
         let options = nets::Options { batch: Some(4), depth, width, sequence, ..nets::Options::default() };
-        let program = nets::find(name).expect("built in").build(&options).expect("sound");
-        let all = candidates(&program.graph);
-        let inside: HashSet<_> = all.iter().filter(|c| !c.leaves_layer).map(|c| c.value).collect();
-        let half: HashSet<_> = all.iter().step_by(2).map(|c| c.value).collect();
+        (name, nets::find(name).expect("built in").build(&options).expect("sound"))
+    })
+}
+
+/// What only one layer uses, and every other value of all.
+fn sets(program: &Program) -> [HashSet<ValueId>; 2] {
+    let all = candidates(&program.graph);
+    let inside = all.iter().filter(|c| !c.leaves_layer).map(|c| c.value).collect();
+    [inside, all.iter().step_by(2).map(|c| c.value).collect()]
+}
+
+#[test]
+fn bits_do_not_depend_on_what_is_computed_again_and_when_weights_are_updated() {
+    for (name, program) in programs() {
         let expected = train(program.clone());
-        for dropped in [inside, half].into_iter().filter(|dropped| !dropped.is_empty()) {
+        let early = program.updating_early();
+        assert_ne!(early.trace, program.trace, "{name}: nothing is updated early");
+        assert_eq!(train(early.clone()), expected, "{name}, updated early");
+        for dropped in sets(&program).into_iter().filter(|dropped| !dropped.is_empty()) {
             let again = program.recomputing(&dropped);
             assert!(again.trace.kernels.len() > program.trace.kernels.len(), "{name}: nothing runs again");
             assert_eq!(train(again), expected, "{name}");
+            assert_eq!(train(early.recomputing(&dropped)), expected, "{name}, updated early");
+        }
+    }
+}
+
+/// A system rewrites a program that has its workspace, and plans what comes of it: nothing may be missing there.
+#[test]
+fn a_program_that_is_rewritten_keeps_its_workspace() {
+    for dtype in [DType::F32, DType::Bf16] {
+        for net in nets::all() {
+            let options = nets::Options { batch: Some(4), dtype, ..nets::Options::default() };
+            let Ok(program) = net.build(&options) else { continue };
+            if program.trace.kernels.len() > 2000 {
+                continue;
+            }
+            let (plain, ready) = (program.updating_early(), prepare(program, 2).updating_early());
+            for dropped in sets(&plain) {
+                let expected = prepare(plain.recomputing(&dropped), 2);
+                assert_eq!(ready.recomputing(&dropped).trace, expected.trace, "{} {dtype:?}", net.name);
+            }
+            assert_eq!(ready.trace, prepare(plain, 2).trace, "{} {dtype:?}", net.name);
         }
     }
 }

@@ -75,11 +75,12 @@ impl Price {
         price.is_finite().then_some(price)
     }
 
-    /// The straight line through what rows say.
+    /// The straight line through what rows say; having all memory fast has one price however much was asked for.
     fn through(rows: &[&Row]) -> Option<Price> {
         let known = |row: &&Row| Some((row.fast_bytes.0 as f64 / 1e9, row.memory_price?));
-        let least = rows.iter().filter_map(known).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let most = rows.iter().filter_map(known).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let rows = rows.iter().filter(|row| row.system != "fast-only").filter_map(known);
+        let least = rows.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let most = rows.max_by(|a, b| a.0.total_cmp(&b.0))?;
         if most.0 <= least.0 {
             return None;
         }

@@ -115,10 +115,13 @@ impl<'t> Executor<'t> {
         policy: &mut dyn Policy,
         which: impl Fn(&Tensor) -> bool,
     ) -> Result<(), Error> {
-        for (index, tensor) in self.trace.tensors.iter().enumerate() {
-            let Some(object) = self.objects[index].filter(|_| tensor.persistent && which(tensor)) else {
-                continue;
-            };
+        let all = self.trace.tensors.iter().zip(&self.objects);
+        let mut kept: Vec<(&Tensor, ObjectId)> = all
+            .filter(|(tensor, _)| tensor.persistent && which(tensor))
+            .filter_map(|(tensor, object)| Some((tensor, (*object)?)))
+            .collect();
+        kept.sort_by_key(|(tensor, _)| &tensor.name);
+        for (tensor, object) in kept {
             let operands = [Operand { object, access: Access::Read, bytes: tensor.bytes }];
             policy.before(manager, Step::LOAD, &operands)?;
             manager.begin(Step::LOAD, &operands)?;

@@ -9,6 +9,7 @@ pub(crate) const STATIC: System = System {
     about: "planned ahead: every tensor stays on one tier",
     paper: "AutoTM, ASPLOS 2020",
     room: Room::Given,
+    plans: true,
     prepare: |setting| follow(Planner::Static, setting),
 };
 

@@ -13,6 +13,7 @@ pub(crate) const NONE: System = System {
     about: "born in slow memory and fetched before every use, freed between iterations",
     paper: PAPER,
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared::policy(CachedArrays::new(Mode::NONE))),
 };
 

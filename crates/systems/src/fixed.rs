@@ -10,6 +10,7 @@ pub(crate) const FAST_ONLY: System = System {
     about: "everything in fast memory, of which there is enough: the goal",
     paper: "a baseline of all papers",
     room: Room::AllFast,
+    plans: false,
     prepare: |_| prepare(Birthplace::FastOnly),
 };
 
@@ -19,6 +20,7 @@ pub(crate) const SLOW_ONLY: System = System {
     about: "everything in slow memory; brought to fast memory only where kernels cannot do without",
     paper: "a baseline of all papers",
     room: Room::AllSlow,
+    plans: false,
     prepare: |_| prepare(Birthplace::SlowOnly),
 };
 
@@ -28,6 +30,7 @@ pub(crate) const FIRST_TOUCH: System = System {
     about: "fast memory until it is full, and no second thought: NUMA's default",
     paper: "a baseline of AutoTM, Sentinel and ReDL",
     room: Room::Given,
+    plans: false,
     prepare: |_| prepare(Birthplace::FirstTouch),
 };
 

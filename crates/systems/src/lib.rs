@@ -87,6 +87,8 @@ pub struct System {
     pub paper: &'static str,
     /// The memory that it is given.
     pub(crate) room: Room,
+    /// Whether it plans ahead, for which it must know how long kernels take.
+    pub plans: bool,
     pub(crate) prepare: fn(&Setting<'_>) -> Result<Prepared, SystemError>,
 }
 
@@ -106,7 +108,8 @@ pub(crate) enum Room {
 pub struct Setting<'a> {
     /// What runs.
     pub trace: &'a Trace,
-    /// The program behind the trace, where there is one; what is computed again is decided on it.
+    /// The program behind the trace, where there is one: a system may rewrite it, and what comes of it has the workspace
+    /// that this one has.
     pub program: Option<&'a Program>,
     /// What it runs on; the fastest tier's capacity is what the system may use of it.
     pub machine: &'a Machine,
@@ -168,7 +171,8 @@ pub struct Prepared {
     pub lookahead: usize,
     /// What it decided ahead of time, where it did.
     pub planned: Option<Planned>,
-    /// The program that it runs instead of the one that it was given: the same, with some of it computed again.
+    /// The program that it runs instead of the one that it was given: one that computes the same, with some of it
+    /// computed again, or weights updated early.
     pub rewritten: Option<Arc<Program>>,
     /// The trace that it runs instead of the one that it was given: the same, with implementations chosen.
     pub implemented: Option<Arc<Trace>>,

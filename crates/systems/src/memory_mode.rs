@@ -10,6 +10,7 @@ pub(crate) const MEMORY_MODE: System = System {
     about: "fast memory as a direct-mapped hardware cache of the slow tier",
     paper: "a baseline of AutoTM, CachedArrays and Sentinel",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared::policy(MemoryMode::new(true))),
 };
 

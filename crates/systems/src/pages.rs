@@ -10,6 +10,7 @@ pub(crate) const IAL: System = System {
     about: "pages move by active and inactive lists, now and then",
     paper: "Sentinel's baseline, HPCA 2021",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Ial::default()) }),
 };
 
@@ -19,5 +20,6 @@ pub(crate) const UNIFIED_MEMORY: System = System {
     about: "pages move when a kernel touches them, the least recently used make room",
     paper: "CUDA",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared::policy(UnifiedMemory::new())),
 };

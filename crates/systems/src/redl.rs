@@ -10,5 +10,6 @@ pub(crate) const REDL: System = System {
     about: "short-lived objects move when idle, the others by periods; late moves leave kernels on slow memory",
     paper: "ReDL",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared::policy(Redl::new())),
 };

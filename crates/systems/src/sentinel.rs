@@ -10,5 +10,6 @@ pub(crate) const SENTINEL: System = System {
     about: "profiles an iteration, keeps what lives briefly in a zone and moves the rest by intervals",
     paper: "Sentinel, HPCA 2021",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared::policy(Sentinel::new())),
 };

@@ -109,10 +109,14 @@ pub fn simulate_recorded(
 /// A plan is made once: what is predicted is what will be played.
 pub fn predict(system: &System, setting: &Setting<'_>) -> Result<(Run, Prepared), SystemError> {
     let prepared = system.prepare(setting)?;
-    let planned = prepared.planned.clone();
+    let (planned, rewritten) = (prepared.planned.clone(), prepared.rewritten.clone());
     let predicted = simulate_prepared(system.name, prepared, setting, 1, Recording::Off)?;
     let again = match planned {
-        Some(planned) => crate::planning::play(planned, setting.trace, setting.machine)?,
+        Some(planned) => {
+            let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
+            let again = crate::planning::play(planned, trace, setting.machine)?;
+            Prepared { rewritten, ..again }
+        }
         None => system.prepare(setting)?,
     };
     Ok((predicted, again))

@@ -10,6 +10,7 @@ pub(crate) const VDNN: System = System {
     about: "inputs of convolutions leave after their forward use and are fetched a layer ahead",
     paper: "vDNN, MICRO 2016",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared { warmup: 2, ..Prepared::policy(Vdnn::new()) }),
 };
 
@@ -19,5 +20,6 @@ pub(crate) const CAPUCHIN: System = System {
     about: "measures an iteration, then swaps what is idle longest, fetched as early as was late before",
     paper: "Capuchin, ASPLOS 2020",
     room: Room::Given,
+    plans: false,
     prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Capuchin::new()) }),
 };

@@ -23,6 +23,7 @@ pub(crate) const TIERCEL: System = System {
     about: "planned ahead: tensors move while kernels run, or are computed again, whichever is quicker",
     paper: "this project",
     room: Room::Given,
+    plans: true,
     prepare,
 };
 
@@ -102,7 +103,16 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         tier: setting.machine.tiers[0].name.clone(),
         limit: setting.machine.tiers[0].capacity,
     };
-    search.best.ok_or_else(|| search.refused.unwrap_or_else(none))?.way.prepare(setting)
+    search.best.ok_or_else(|| search.refused.map_or_else(none, own))?.way.prepare(setting)
+}
+
+/// The error of a part, under the name that the user knows.
+fn own(error: SystemError) -> SystemError {
+    match error {
+        SystemError::Problem { error, .. } => SystemError::Problem { system: TIERCEL.name, error },
+        SystemError::NoPlan { tier, limit, .. } => SystemError::NoPlan { system: TIERCEL.name, tier, limit },
+        other => other,
+    }
 }
 
 /// The best alternative so far.

@@ -53,7 +53,7 @@ impl Workload {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No network and no file has that name.
-    #[error("no network `{name}`{}", .nearest.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
+    #[error("no network `{name}`; {}", .nearest.map_or("`tiercel list networks` names them".to_string(), |n| format!("did you mean `{n}`?")))]
     Unknown {
         /// The name that was asked for.
         name: String,

@@ -16,6 +16,9 @@ use crate::trace::{Phase, Role};
 /// at which the row would become longer is kept after all.
 const CHAIN: usize = 64;
 
+/// What the name of a kernel ends with that runs again, and that of what it makes.
+pub(crate) const AGAIN: &str = ".again";
+
 /// What could be computed again: a value that the backward pass wants and a forward kernel makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -156,7 +159,7 @@ impl Again<'_> {
                 }
             });
         }
-        let name = format!("{}.again", old.name);
+        let name = format!("{}{AGAIN}", old.name);
         let phase = Phase::Backward;
         self.graph.nodes.push(Node { name, inputs, outputs, layer, phase, op: old.op.clone() });
     }
@@ -175,7 +178,7 @@ impl Again<'_> {
     /// A value like an old one that a kernel will write.
     fn fresh(&mut self, old: ValueId) -> ValueId {
         let old = self.old.value(old);
-        let name = format!("{}.again", old.name);
+        let name = format!("{}{AGAIN}", old.name);
         self.graph.values.push(Value { name, init: Init::Computed, view_of: None, ..old.clone() });
         ValueId(self.graph.values.len() as u32 - 1)
     }

@@ -109,7 +109,7 @@ fn kept(program: &Program) -> Vec<&Value> {
     kept.filter_map(|tensor| by_name.get(tensor.name.as_str()).copied()).collect()
 }
 
-/// Starts to write a checkpoint; the tensors follow in the order of the trace.
+/// Starts to write a checkpoint; the tensors follow in the order of their names, the same however it is scheduled.
 pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io::Result<Writer> {
     let texts = [
         ("format", "tiercel 1".to_string()),
@@ -121,7 +121,9 @@ pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io:
         ("rate", progress.rate.clone()),
     ];
     let texts: BTreeMap<String, String> = texts.map(|(key, text)| (key.to_string(), text)).into();
-    let tensors: Vec<_> = kept(program).iter().map(|v| (v.name.as_str(), v.dtype, v.shape)).collect();
+    let mut kept = kept(program);
+    kept.sort_by_key(|value| &value.name);
+    let tensors: Vec<_> = kept.iter().map(|v| (v.name.as_str(), v.dtype, v.shape)).collect();
     Writer::create(path, &texts, &tensors)
 }
 

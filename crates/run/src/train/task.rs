@@ -32,6 +32,11 @@ impl Task {
         Task { training: Arc::new(prepare(program)), evaluation, batch }
     }
 
+    /// The same training by another program that computes the same: what a system made of this one.
+    pub fn played_as(&self, program: Arc<Program>) -> Task {
+        Task { training: program, ..self.clone() }
+    }
+
     /// The inputs that are fed anew for every iteration.
     pub fn inputs(&self) -> Vec<Input<'_>> {
         let graph = &self.training.graph;
