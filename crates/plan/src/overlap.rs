@@ -70,8 +70,8 @@ impl<P: Prices> Ground<'_, P> {
             let born = i == 0 && !item.persistent && !item.fed;
             let dies = i + 1 == visits && !item.persistent;
             let before = &rests[i];
-            // What outlives the iteration ends at the very place where it began, so where places are scarce it stays.
-            let tied = item.persistent && self.left[start].is_some();
+            // What outlives the iteration ends at the very place where it began, so on the fastest tier it stays.
+            let tied = item.persistent && start == 0 && self.left[start].is_some();
             let strays = |s: usize| tied && usize::from(self.states.all[s].tier) != start;
             let using = |s: usize| if strays(s) { f64::INFINITY } else { self.using(item, i, s) };
             let using: Vec<f64> = (0..count).map(using).collect();

@@ -140,7 +140,7 @@ fn main() {
             let (figures, kernels, _) = train(&task, &machine, policy(name), lookahead);
             row(&format!("{name}, {lookahead} ahead"), (figures, kernels));
         }
-        let times = Measured::new(trace, &profile);
+        let times = Measured::of_run(trace, &profile);
         let effort = Effort { time: Duration::from_secs(5), ..Effort::default() };
         match arranged(trace, &machine, &times, Formulation::Asynchronous, &effort) {
             Err(error) => println!("  no plan: {error}"),

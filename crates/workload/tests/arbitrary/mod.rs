@@ -79,5 +79,6 @@ fn sound(at: usize, raw: RawKernel, tensors: &[Tensor], layers: usize, filled: &
             .filter(|a| !a.name.is_empty())
             .into_iter()
             .collect(),
+        factor: 1.0,
     }
 }
