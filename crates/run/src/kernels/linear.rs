@@ -28,9 +28,16 @@ fn extent(call: &Call) -> Extent {
     }
 }
 
-/// Scratch numbers that a call needs.
+/// Scratch numbers that a call needs: room to pack in, where it packs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
-    extent(call).scratch() * threads
+    let e = extent(call);
+    let packs = match &call.op {
+        Op::Linear => e.rows > FEW,
+        Op::LinearBackwardData => e.rows > FEW && e.depth > SHALLOW,
+        Op::LinearBackwardWeight => e.depth > FEW,
+        _ => true,
+    };
+    if packs { e.scratch() * threads } else { 0 }
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
