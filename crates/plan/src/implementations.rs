@@ -6,6 +6,8 @@
 //! else that it is not. When the plan is made, the trace is written anew with the ways that were chosen, each with its
 //! workspace as a tensor like any other, and nobody who plays, verifies or packs it need know of choices.
 
+use std::collections::HashSet;
+
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_run::KernelTime;
 use tiercel_workload::trace::{Alternative, Role, Tensor, TensorId, Use};
@@ -59,7 +61,7 @@ fn scratch(trace: &Trace, kernel: &Kernel) -> Bytes {
 }
 
 /// The kernel at a step in one of its ways, with its workspace as one tensor.
-fn rewrite(trace: &Trace, out: &mut Trace, step: usize, way: &Way) {
+fn rewrite(trace: &Trace, out: &mut Trace, taken: &mut HashSet<String>, step: usize, way: &Way) {
     if way.alternative.is_none() {
         return;
     }
@@ -69,7 +71,7 @@ fn rewrite(trace: &Trace, out: &mut Trace, step: usize, way: &Way) {
     kernel.factor = way.factor;
     let kept = kernel.writes.len() == before && way.workspace == Bytes::ZERO;
     if way.workspace > Bytes::ZERO {
-        let tensor = new_tensor(&mut out.tensors, &kernel.name, 0, way.workspace);
+        let tensor = new_tensor(&mut out.tensors, taken, &kernel.name, 0, way.workspace);
         kernel.writes.push(Use { tensor, bytes: way.workspace });
     }
     if !kept {
@@ -81,37 +83,53 @@ fn rewrite(trace: &Trace, out: &mut Trace, step: usize, way: &Way) {
     }
 }
 
-fn new_tensor(tensors: &mut Vec<Tensor>, kernel: &str, number: usize, bytes: Bytes) -> TensorId {
-    let name = match number {
+fn new_tensor(
+    tensors: &mut Vec<Tensor>,
+    taken: &mut HashSet<String>,
+    kernel: &str,
+    number: usize,
+    bytes: Bytes,
+) -> TensorId {
+    let mut name = match number {
         0 => format!("{kernel}.workspace"),
         more => format!("{kernel}.workspace.{more}"),
     };
+    // A plan knows tensors by their names.
+    while !taken.insert(name.clone()) {
+        name.push('+');
+    }
     tensors.push(Tensor { name, bytes, role: Role::Workspace, persistent: false });
     TensorId(tensors.len() as u32 - 1)
+}
+
+/// The names that tensors have already.
+fn names(trace: &Trace) -> HashSet<String> {
+    trace.tensors.iter().map(|tensor| tensor.name.clone()).collect()
 }
 
 /// Makes the choices of a trace tensors; `None` where there is nothing to choose.
 pub(crate) fn widen(trace: &Trace) -> Option<Wide> {
     let mut wide = Wide { trace: trace.clone(), ways: Vec::with_capacity(trace.kernels.len()) };
+    let mut taken = names(trace);
     for (step, kernel) in trace.kernels.iter().enumerate() {
         if kernel.alternatives.is_empty() {
             wide.ways.push((Vec::new(), Vec::new()));
             continue;
         }
         let ways = ways(trace, kernel);
-        rewrite(trace, &mut wide.trace, step, &ways[0]);
+        rewrite(trace, &mut wide.trace, &mut taken, step, &ways[0]);
         let Trace { tensors, kernels, .. } = &mut wide.trace;
         let (kernel, least) = (&mut kernels[step], ways[0].factor);
         let mut more = Vec::new();
         let mut faster = Vec::new();
         for (number, pair) in ways.windows(2).enumerate() {
             let bytes = Bytes(pair[1].workspace.0 - pair[0].workspace.0);
-            let tensor = new_tensor(tensors, &kernel.name, number + 1, bytes);
+            let tensor = new_tensor(tensors, &mut taken, &kernel.name, number + 1, bytes);
             // Its bytes count, its traffic is in the factor.
             kernel.writes.push(Use { tensor, bytes });
             kernel.timings.iter_mut().for_each(|timing| timing.tiers.push(TierId(0)));
             more.push(tensor);
-            let name = "more".to_string();
+            let name = format!("more.{}", number + 1);
             faster.push(Alternative { name, workspace: pair[1].workspace, factor: pair[1].factor / least });
         }
         kernel.alternatives = faster;
@@ -149,10 +167,10 @@ impl Wide {
     /// trace that it is for then.
     pub(crate) fn settle(&self, trace: &Trace, plan: &mut Plan, machine: &Machine) -> Trace {
         let fastest = &machine.tiers[0].name;
-        let away: std::collections::HashSet<&str> =
+        let away: HashSet<&str> =
             plan.births.iter().filter(|b| b.tier != *fastest).map(|b| b.tensor.as_str()).collect();
         let mut chosen = Vec::new();
-        let mut made: std::collections::HashSet<String> = std::collections::HashSet::new();
+        let mut made: HashSet<String> = HashSet::new();
         for (step, (ways, more)) in self.ways.iter().enumerate() {
             let name = |id: &TensorId| self.trace.tensor(*id).name.as_str();
             let taken = more.iter().take_while(|id| !away.contains(name(id))).count();
@@ -173,6 +191,7 @@ impl Wide {
 /// A trace with kernels done in the ways that a plan has chosen; otherwise which of them it does not know.
 pub fn implemented(trace: &Trace, chosen: &[Implementation]) -> Result<Trace, Implementation> {
     let mut out = trace.clone();
+    let mut taken = names(trace);
     for choice in chosen {
         let kernel = trace.kernels.get(choice.step as usize).filter(|kernel| kernel.name == choice.kernel);
         let found = kernel.and_then(|kernel| {
@@ -181,7 +200,7 @@ pub fn implemented(trace: &Trace, chosen: &[Implementation]) -> Result<Trace, Im
         });
         let Some((at, other)) = found else { return Err(choice.clone()) };
         let way = Way { alternative: Some(at), workspace: other.workspace, factor: other.factor };
-        rewrite(trace, &mut out, choice.step as usize, &way);
+        rewrite(trace, &mut out, &mut taken, choice.step as usize, &way);
     }
     for kernel in &mut out.kernels {
         kernel.alternatives.clear();

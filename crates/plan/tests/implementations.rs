@@ -76,12 +76,12 @@ name slim
 layer all
 tensor x input 1MiB
 tensor y activation 1MiB
-tensor scratch workspace 8MiB
+tensor only.workspace workspace 8MiB
 kernel only conv forward all flops 1000000
   read x
   write y
-  write scratch
-  alternative slim workspace 0B factor 1.5
+  write only.workspace
+  alternative slim workspace 1KiB factor 1.5
 ";
     let trace = text::parse(text).expect("it is well-formed");
     let effort = Effort { gap: 1e-6, time: Duration::from_secs(5), ..Effort::default() };
@@ -93,8 +93,12 @@ kernel only conv forward all flops 1000000
     let little = plan("3 MiB");
     assert_eq!(little.implementations[0].name, "slim");
     let played = implemented(&trace, &little.implementations).expect("the trace offers it");
-    assert!(tiercel_workload::Lifetimes::new(&played).peak().1 <= Bytes::mib(2));
+    assert!(tiercel_workload::Lifetimes::new(&played).peak().1 <= Bytes(2 * 1024 * 1024 + 1024));
     let mut other = little.implementations;
     other[0].name = "unheard-of".into();
     assert_eq!(implemented(&trace, &other).map_err(|choice| choice.name), Err("unheard-of".to_string()));
+    let twice =
+        text.replace("  alternative slim", "  alternative slim workspace 0B factor 2\n  alternative slim");
+    let refused = text::parse(&twice).expect_err("a plan would not know which").to_string();
+    assert!(refused.contains("kernel `only` has two alternatives `slim`"), "{refused}");
 }

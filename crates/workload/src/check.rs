@@ -191,6 +191,8 @@ impl Checker {
                 format!("alternative `{}` has a factor that is not positive", alternative.name)
             } else if alternative.workspace.0 >= LIMIT {
                 format!("alternative `{}` has a workspace beyond 2^62 bytes", alternative.name)
+            } else if kernel.alternatives[..at].iter().any(|other| other.name == alternative.name) {
+                format!("kernel `{me}` has two alternatives `{}`", alternative.name)
             } else {
                 continue;
             };
