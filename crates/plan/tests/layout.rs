@@ -220,3 +220,17 @@ fn the_first_packing_is_finished_even_without_time() {
     let effort = Effort { time: Duration::ZERO, ..patient(0) };
     checked(&buffers(&rows), pack(&buffers(&rows), None, &effort).expect("packs"));
 }
+
+#[test]
+fn many_buffers_come_within_two_percent() {
+    let many = [
+        instances::uniform(1, 12_000, 0.05),
+        instances::random(2, 12_000, 0.1),
+        instances::requests(3, 12_000),
+    ];
+    for rows in many {
+        let effort = Effort { gap: 0.02, time: Duration::from_secs(60), ..patient(0) };
+        let packing = checked(&buffers(&rows), pack(&buffers(&rows), None, &effort).expect("packs"));
+        assert!(packing.gap() <= 0.02, "{} of {}", packing.peak, packing.lower_bound);
+    }
+}

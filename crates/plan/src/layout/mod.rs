@@ -26,6 +26,7 @@
 //! ```
 
 mod clock;
+mod eject;
 mod error;
 mod exact;
 mod fit;

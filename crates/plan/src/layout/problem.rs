@@ -28,6 +28,11 @@ impl Block {
         self.from as usize..self.to as usize - 1
     }
 
+    /// Bytes over sections: how much of the packing it takes.
+    pub fn area(&self) -> u128 {
+        u128::from(self.size) * u128::from(self.to - self.from)
+    }
+
     pub fn meets(&self, other: &Block) -> bool {
         self.from < other.to && other.from < self.to
     }

@@ -14,13 +14,46 @@ use super::problem::{Problem, lowest};
 
 /// Packs all blocks; those that come first in `order` are preferred.
 pub(super) fn pack(problem: &Problem, order: &[u32]) -> Vec<u64> {
+    fill(problem, order, 1, |_, _, found| found.first().copied())
+}
+
+/// Packs all blocks; of the first few in `order` that a segment holds it takes the one that wastes least beside it, for its
+/// size, where sections are weighed by how little they can afford to lose.
+pub(super) fn pack_closely(problem: &Problem, order: &[u32], among: usize, dear: &Dear) -> Vec<u64> {
+    fill(problem, order, among, |segment, walls, found| {
+        let waste = |rank: u32| {
+            let block = &problem.blocks[order[rank as usize] as usize];
+            // What is left beside the block is narrow: count it as lost up to the lower of its walls.
+            let pit = |from, to, wall: u64| dear.sum(from, to) * wall.min(block.size) as f64;
+            let lost = pit(segment.0, block.from, walls.0) + pit(block.to, segment.1, walls.1);
+            lost / (dear.sum(block.from, block.to) * block.size as f64)
+        };
+        found
+            .iter()
+            .map(|rank| (waste(*rank), *rank))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, rank)| rank)
+    })
+}
+
+/// Fills the lowest segment with the rank that `choose` takes, given the segment, how much higher its neighbours are, and
+/// the first `among` that it holds.
+fn fill(
+    problem: &Problem,
+    order: &[u32],
+    among: usize,
+    choose: impl Fn((u32, u32), (u64, u64), &[u32]) -> Option<u32>,
+) -> Vec<u64> {
     let mut tree = Tree::new(problem, order);
     let mut sky = Sky::new(problem.sections);
     let mut offsets = vec![0; problem.blocks.len()];
     let mut left = order.len();
+    let mut found = Vec::with_capacity(among + 1);
     while left > 0 {
         let Some((from, to, height)) = sky.lowest() else { break };
-        let Some(rank) = tree.best(from, to) else {
+        found.clear();
+        tree.first(1, (from, to), among, &mut found);
+        let Some(rank) = choose((from, to), sky.walls(from), &found) else {
             sky.rise(from);
             continue;
         };
@@ -32,6 +65,55 @@ pub(super) fn pack(problem: &Problem, order: &[u32]) -> Vec<u64> {
         sky.cover(from, block.from, block.to, offsets[k] + block.size);
     }
     offsets
+}
+
+/// What waste costs in each section: most where live bytes nearly fill the memory.
+pub(super) struct Dear {
+    weights: Vec<f64>,
+    /// Running sums of the weights.
+    sums: Vec<f64>,
+}
+
+/// How much dearer waste becomes where a packing came out too high.
+const RAISE: f64 = 1.5;
+
+impl Dear {
+    /// By live bytes alone, over those of the fullest section, to the power of `steepness`.
+    pub fn new(problem: &Problem, steepness: i32) -> Dear {
+        let load = problem.load();
+        let most = load.iter().copied().max().unwrap_or(0).max(1) as f64;
+        // Nowhere is waste free: of two blocks that do no harm the one that fits better is taken.
+        let weights: Vec<f64> =
+            load.iter().map(|live| (*live as f64 / most).powi(steepness) + 1e-9).collect();
+        let mut dear = Dear { sums: vec![0.0; weights.len() + 1], weights };
+        dear.add_up();
+        dear
+    }
+
+    /// Makes waste dearer where blocks end above `goal`.
+    pub fn learn(&mut self, problem: &Problem, offsets: &[u64], goal: u64) {
+        let mut high = vec![false; self.weights.len()];
+        for (block, offset) in problem.blocks.iter().zip(offsets) {
+            if offset + block.size > goal {
+                high[block.sections()].fill(true);
+            }
+        }
+        for (weight, _) in self.weights.iter_mut().zip(high).filter(|(_, high)| *high) {
+            *weight = (*weight * RAISE).min(1e12);
+        }
+        self.add_up();
+    }
+
+    fn add_up(&mut self) {
+        for (at, weight) in self.weights.iter().enumerate() {
+            self.sums[at + 1] = self.sums[at] + weight;
+        }
+    }
+
+    /// What a byte lost over `from..to` costs.
+    fn sum(&self, from: u32, to: u32) -> f64 {
+        self.sums[to as usize] - self.sums[from as usize]
+    }
 }
 
 /// The upper edge: segments by their first section.
@@ -83,6 +165,15 @@ impl Sky {
             self.heap.pop();
         }
         None
+    }
+
+    /// How much higher than a segment its neighbours are.
+    fn walls(&self, from: u32) -> (u64, u64) {
+        let (before, to, height) =
+            (self.before[from as usize], self.end[from as usize], self.height[from as usize]);
+        let left = if before == NONE { u64::MAX } else { self.height[before as usize] - height };
+        let right = if to >= self.sections { u64::MAX } else { self.height[to as usize] - height };
+        (left, right)
     }
 
     /// Lifts a segment to the lower of its neighbours and joins it with those of equal height.
@@ -187,25 +278,22 @@ impl Tree {
         };
     }
 
-    /// The lowest rank of a block that lives within `from..to`.
-    fn best(&self, from: u32, to: u32) -> Option<u32> {
-        let mut best = NONE;
-        self.find(1, from, to, &mut best);
-        (best != NONE).then_some(best)
-    }
-
-    fn find(&self, at: usize, from: u32, to: u32, best: &mut u32) {
-        let node = &self.nodes[at];
-        if node.best >= *best || node.births.1 < from || node.deaths.0 > to {
+    /// Adds the lowest ranks of blocks below `at` that live within `within`, in order, and keeps the first `count`.
+    fn first(&self, at: usize, within: (u32, u32), count: usize, found: &mut Vec<u32>) {
+        let (node, (from, to)) = (&self.nodes[at], within);
+        let late = found.len() == count && found.last().is_some_and(|last| node.best >= *last);
+        if node.best == NONE || late || node.births.1 < from || node.deaths.0 > to {
             return;
         }
-        if node.births.0 >= from && node.deaths.1 <= to {
-            *best = node.best;
-        } else if at < self.leaves {
+        let inside = node.births.0 >= from && node.deaths.1 <= to;
+        if at < self.leaves && !(inside && count == 1) {
             // The better half first: the other is then likely to be of no use.
             let swap = usize::from(self.nodes[2 * at + 1].best < self.nodes[2 * at].best);
-            self.find(2 * at + swap, from, to, best);
-            self.find(2 * at + 1 - swap, from, to, best);
+            self.first(2 * at + swap, within, count, found);
+            self.first(2 * at + 1 - swap, within, count, found);
+        } else if inside {
+            found.insert(found.partition_point(|rank| *rank < node.best), node.best);
+            found.truncate(count);
         }
     }
 

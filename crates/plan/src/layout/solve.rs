@@ -1,24 +1,43 @@
 //! From quick packings to a proof: the engines in turn, each from where the one before left off.
 //!
 //! ```text
-//! skyline ──► fit ──► small: exact search at the goal, with growing limits, and between bound and best
-//!                 └─► large: repair towards the goal
+//! skyline ──► fit ──► few blocks: exact search at the goal, with growing limits, and between bound and best; repair
+//!                 └─► many: skylines that mind waste where memory is full, and ejection
 //! ```
+
+use std::panic::resume_unwind;
 
 use fastrand::Rng;
 
 use super::clock::Clock;
+use super::eject::Ejection;
 use super::exact::Outcome;
 use super::fit::{Fit, Gap};
 use super::portfolio::Portfolio;
 use super::problem::{Problem, lowest};
-use super::{repair, skyline};
+use super::repair;
+use super::skyline::{self, Dear};
 
 /// Pairs of blocks that meet, up to which blocks are fitted one by one.
 const FIT_PAIRS: u64 = 4_000_000;
 /// Blocks and pairs up to which the exact search takes all at once.
 const EXACT_BLOCKS: usize = 3_000;
 const EXACT_PAIRS: u64 = 1_000_000;
+
+/// How large packings differ: the order, among how many blocks of it to choose, and how steeply waste becomes dearer
+/// towards the peak.
+const LEANINGS: [(usize, usize, i32); 8] = [
+    (0, 16, 30),
+    (0, 64, 30),
+    (2, 64, 30),
+    (0, 64, 100),
+    (0, 128, 20),
+    (2, 64, 60),
+    (0, 32, 60),
+    (2, 128, 100),
+];
+/// Blocks that are pushed in before a packing is given up.
+const EJECTIONS: usize = 100;
 
 /// A packing on its way down.
 pub(super) struct Solver<'a> {
@@ -97,23 +116,54 @@ impl<'a> Solver<'a> {
 
     /// Searches until the goal is reached, or proven out of reach, or the time is over.
     pub fn search(&mut self) {
-        let small = self.problem.blocks.len() <= EXACT_BLOCKS && self.problem.pairs() <= EXACT_PAIRS;
-        let mut fit = small.then(|| Fit::new(self.problem));
+        if self.problem.blocks.len() <= EXACT_BLOCKS && self.problem.pairs() <= EXACT_PAIRS {
+            self.search_few();
+        } else {
+            self.search_many();
+        }
+    }
+
+    /// For few blocks: exact search, better orders and repairs in turn, each longer from round to round.
+    fn search_few(&mut self) {
+        let mut fit = Fit::new(self.problem);
         let mut order = by_offset(&self.best);
         for effort in 0..40 {
+            if self.done() || self.clock.over() || self.exact(4000 << effort) {
+                return;
+            }
+            let mut offsets = self.best.clone();
+            let goal = self.goal.max(self.proven);
+            fit.improve(&mut order, &mut offsets, goal, 50 << effort.min(10), &mut self.rng, self.clock);
+            self.take(offsets);
+            self.repair(16 << effort.min(20));
+        }
+    }
+
+    /// For many blocks: packings that differ in how near the peak they mind waste, two at a time, and blocks that reach too
+    /// high pushed in among the others.
+    fn search_many(&mut self) {
+        let orders = orders(self.problem);
+        let mut leanings =
+            LEANINGS.map(|(order, among, steepness)| (order, among, Dear::new(self.problem, steepness)));
+        let problem = self.problem;
+        for round in 0.. {
             if self.done() || self.clock.over() {
                 return;
             }
-            if small && self.exact(4000 << effort.min(40)) {
-                return;
-            }
-            if let Some(fit) = &mut fit {
-                let mut offsets = self.best.clone();
-                let goal = self.goal.max(self.proven);
-                fit.improve(&mut order, &mut offsets, goal, 50 << effort.min(10), &mut self.rng, self.clock);
-                self.take(offsets);
-            }
-            self.descend(16 << effort.min(20));
+            let goal = self.goal.max(self.proven);
+            let pair = &mut leanings[2 * round % LEANINGS.len()..][..2];
+            let run = |(order, among, dear): &mut (usize, usize, Dear)| {
+                let offsets = skyline::pack_closely(problem, &orders[*order], *among, dear);
+                dear.learn(problem, &offsets, goal);
+                offsets
+            };
+            let run = &run;
+            let found: Vec<Vec<u64>> = std::thread::scope(|scope| {
+                let runs: Vec<_> = pair.iter_mut().map(|leaning| scope.spawn(move || run(leaning))).collect();
+                runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+            });
+            found.into_iter().for_each(|offsets| self.take(offsets));
+            self.eject(EJECTIONS);
         }
     }
 
@@ -140,17 +190,30 @@ impl<'a> Solver<'a> {
         self.done()
     }
 
-    /// Repairs towards the goal by steps: half of the way, and less where that fails.
-    fn descend(&mut self, patience: usize) {
+    /// Pushes blocks that are too high in among the others.
+    fn eject(&mut self, steps: usize) {
+        self.descend(|problem, best, target, rng, clock| {
+            Ejection::new(problem, best, target).run(steps, rng, clock)
+        });
+    }
+
+    /// Lifts some blocks out around one that is too high, and places them anew.
+    fn repair(&mut self, patience: usize) {
+        self.descend(|problem, best, target, rng, clock| {
+            let mut offsets = best.to_vec();
+            repair::repair(problem, &mut offsets, target, patience, rng, clock).then_some(offsets)
+        });
+    }
+
+    /// Goes down towards the goal by steps: all of the way, and less where that fails.
+    fn descend(&mut self, mut mend: impl FnMut(&Problem, &[u64], u64, &mut Rng, &Clock) -> Option<Vec<u64>>) {
         let mut share = 1;
         while !self.done() && !self.clock.over() && share <= 16 {
             let goal = self.goal.max(self.proven);
             let target = self.peak - ((self.peak - goal) / share).max(1);
-            let mut offsets = self.best.clone();
-            if repair::repair(self.problem, &mut offsets, target, patience, &mut self.rng, self.clock) {
-                self.take(offsets);
-            } else {
-                share *= 2;
+            match mend(self.problem, &self.best, target, &mut self.rng, self.clock) {
+                Some(offsets) => self.take(offsets),
+                None => share *= 2,
             }
         }
     }

@@ -92,6 +92,20 @@ pub fn random(seed: u64, count: usize, share: f64) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
+/// Lifetimes at random over more moments than there are buffers, each up to `share` of the whole, and sizes that are all
+/// as likely up to the largest.
+pub fn uniform(seed: u64, count: usize, share: f64) -> Vec<Row> {
+    let mut rng = Rng::with_seed(seed);
+    let moments = 2 * count.max(4) as u64;
+    let longest = ((moments as f64 * share) as u64).clamp(2, moments);
+    let row = |_| {
+        let length = rng.u64(1..longest);
+        let lower = rng.u64(0..moments - length);
+        (lower, lower + length, rng.u64(1..1 << 20))
+    };
+    (0..count).map(row).collect()
+}
+
 /// The lifetimes of training: activations that are born going forward and die going backward in the reverse order,
 /// gradients and workspaces that live for a step or two, and weights that live throughout.
 pub fn training(seed: u64, count: usize) -> Vec<Row> {
