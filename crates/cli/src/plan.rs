@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tiercel_core::{Bytes, Nanos};
+use tiercel_core::{Bytes, Machine, Nanos};
 use tiercel_plan::recompute::fastest;
 use tiercel_systems::curve::{Price, least_fast};
-use tiercel_systems::{DEFAULT, Fast, Options, Run, System, named, simulate};
+use tiercel_systems::{DEFAULT, Experience, Fast, Options, Run, Setting, System, named, simulate};
 
 use tiercel_workload::Trace;
 
@@ -144,13 +144,20 @@ impl Ends {
 fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Result<Vec<Run>, String> {
     let progress =
         if fast.len() == 1 { Progress::alone("planning") } else { Progress::new(fast.len(), "planning") };
-    let play = |fast: &Fast| {
-        let machine = scene.with_fast(*fast);
-        let run = simulate(system, &scene.setting(&machine, options), ITERATIONS);
+    // From little memory to much: each plan begins with those before it, and is no worse.
+    let mut points: Vec<(usize, Machine)> =
+        fast.iter().map(|fast| scene.with_fast(*fast)).enumerate().collect();
+    points.sort_by_key(|(_, machine)| machine.tiers[0].capacity);
+    let experience = Experience::default();
+    let mut runs: Vec<(usize, Run)> = Vec::new();
+    for (at, machine) in points {
+        let setting = Setting { experience: Some(&experience), ..scene.setting(&machine, options) };
+        let run = simulate(system, &setting, ITERATIONS);
         progress.tick();
-        run.map_err(|error| format!("with {fast} of fast memory: {error}"))
-    };
-    fast.iter().map(play).collect()
+        runs.push((at, run.map_err(|error| format!("with {} of fast memory: {error}", fast[at]))?));
+    }
+    runs.sort_by_key(|(at, _)| *at);
+    Ok(runs.into_iter().map(|(_, run)| run).collect())
 }
 
 /// `0.055` as `5.5 %`.

@@ -76,6 +76,7 @@ impl Scene {
             machine,
             times: &self.times,
             options,
+            experience: None,
         }
     }
 

@@ -39,7 +39,14 @@ pub fn run(
     let trace = &task.training.trace;
     let machine = fitted(trace, choice, machine);
     let program = Some(task.training.as_ref());
-    let setting = Setting { trace, program, machine: &machine, times: &scene.times, options: choice.options };
+    let setting = Setting {
+        trace,
+        program,
+        machine: &machine,
+        times: &scene.times,
+        options: choice.options,
+        experience: None,
+    };
     let peak = Lifetimes::new(trace).peak().1;
     let Wired { task, machine, prepared, outlook } =
         Wired::new(&task, &machine, choice.prepare_for(setting)?);

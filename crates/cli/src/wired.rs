@@ -60,6 +60,7 @@ impl<'t> Wired<'t> {
             machine: &machine,
             times: &Times::new(tiercel_run::Roofline),
             options,
+            experience: None,
         };
         if !system.plans {
             let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;

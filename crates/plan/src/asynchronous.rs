@@ -8,13 +8,14 @@
 use std::time::Instant;
 
 use crate::crossing;
-use crate::dual::Dual;
+use crate::dual::{Dual, Figures};
 use crate::paths::States;
 use crate::primal::{Calendar, Primal, construct, refine};
 use crate::problem::Problem;
 use crate::scope::Scope;
 use crate::sequence::{Played, play, sequence};
 use crate::solve::{Effort, Solution, near};
+use crate::warm::Lesson;
 
 /// Weights of the kernels' time, of copies towards slower tiers, and of copies towards faster ones.
 const WEIGHTS: [(f64, f64, f64); 7] = [
@@ -27,6 +28,8 @@ const WEIGHTS: [(f64, f64, f64); 7] = [
     (0.5, 0.0, 0.5),
 ];
 
+/// Rounds of better prices, for each of these.
+const ROUNDS: usize = 40;
 /// Rounds that may bring next to nothing before the plan is taken as it is.
 const PATIENCE: usize = 4;
 /// The share of its time that a plan should have lost in these rounds.
@@ -46,18 +49,29 @@ const TOLLS: [f64; 5] = [0.0, 0.0, 0.2, 0.5, 1.0];
 const FEEDBACK: usize = 6;
 
 /// Searches until the gap is met, the time is over, or the plan hardly improves any more.
-pub(crate) fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
+pub(crate) fn solve(problem: &Problem, effort: &Effort, lesson: Option<&Lesson>) -> Option<Solution> {
     let started = Instant::now();
     let states = States::new(problem);
     let over = || started.elapsed() >= effort.time;
-    let (duals, bound) = relax(problem, started, effort);
-    let mut best = first(problem, &states, &duals, &over)?;
+    let (duals, prices, bound) = relax(problem, started, effort, lesson);
+    let known = lesson.and_then(|lesson| again(problem, &states, lesson, effort));
+    let mut best =
+        first(problem, &states, &duals, &over).into_iter().chain(known).min_by(Attempt::compare)?;
     let done = |best: &Attempt| near(bound, best.time, effort) || over();
     if !done(&best) {
         best = pace(problem, &states, &duals[0], best, &done);
     }
     best = search(problem, &states, best, effort, &done);
-    Some(best.finish(problem, &states, bound, effort, started))
+    let lesson = Lesson::new(problem, prices, &best.plan);
+    Some(Solution { lesson, ..best.finish(problem, &states, bound, effort, started) })
+}
+
+/// The plan that was best with another amount of memory, as far as it fits.
+fn again(problem: &Problem, states: &States, lesson: &Lesson, effort: &Effort) -> Option<Attempt> {
+    let mut random = fastrand::Rng::with_seed(effort.seed);
+    let paths = lesson.paths(problem)?;
+    let plan = Primal::squeezed(problem, states, &Calendar::new(problem), &paths, &mut random)?;
+    Some(Attempt::new(problem, problem.clone(), states, plan))
 }
 
 /// Takes up a search where there is less memory than before: what does not fit any more goes elsewhere.
@@ -132,6 +146,10 @@ impl Attempt {
         Attempt { slower, plan, time, waits }
     }
 
+    fn compare(a: &Attempt, b: &Attempt) -> std::cmp::Ordering {
+        a.time.total_cmp(&b.time)
+    }
+
     /// The plan as it goes to those who play it.
     fn finish(
         self,
@@ -147,7 +165,8 @@ impl Attempt {
         sequence(problem, states, &mut plan);
         debug_assert!(time >= bound * (1.0 - 1e-9), "a plan of {time} beats its bound of {bound}");
         let (cost, paths) = (time.max(bound), plan.paths.into_iter().flatten().collect());
-        Solution { paths, hasty, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
+        let met = near(bound, cost, effort);
+        Solution { paths, hasty, lesson: Lesson::default(), cost, bound, time: started.elapsed(), met }
     }
 
     /// Where kernels wait, they wait whatever else is copied meanwhile: gives that time to the links.
@@ -211,19 +230,29 @@ fn pace(
     best
 }
 
-/// Prices of problems without overlap, the best bound's first, and that bound.
-fn relax(problem: &Problem, started: Instant, effort: &Effort) -> (Vec<Dual>, f64) {
+/// Prices of problems without overlap, the best bound's first; those of all, as they are kept for another amount of memory;
+/// and the best bound.
+fn relax(
+    problem: &Problem,
+    started: Instant,
+    effort: &Effort,
+    lesson: Option<&Lesson>,
+) -> (Vec<Dual>, Vec<Figures>, f64) {
     let mut duals: Vec<Dual> = Vec::new();
+    let mut prices = Vec::new();
     let mut bound = crossing::bound(problem);
-    for (kernels, out, back) in WEIGHTS {
+    for (at, (kernels, out, back)) in WEIGHTS.into_iter().enumerate() {
         let priced = problem.weighted(kernels, out, back);
         let states = States::new(&priced);
         let scope = Scope::root(&priced, &states);
-        let mut dual = Dual::new(&priced);
+        let known = lesson.and_then(|lesson| lesson.prices(at));
+        let mut dual = Dual::warm(&priced, known);
         let over = || started.elapsed().saturating_mul(5) > effort.time;
         let upper = construct(&priced, &states, &dual, &over).map_or(f64::INFINITY, |plan| plan.cost);
-        dual.ascend(&priced, &states, &scope, upper, 40, |_| over());
+        let rounds = if known.is_some() { ROUNDS / 2 } else { ROUNDS };
+        dual.ascend(&priced, &states, &scope, upper, rounds, |_| over());
         bound = bound.max(dual.bound);
+        prices.push(dual.best.clone());
         duals.push(dual);
         if over() {
             break;
@@ -231,5 +260,5 @@ fn relax(problem: &Problem, started: Instant, effort: &Effort) -> (Vec<Dual>, f6
     }
     duals.sort_by(|a, b| b.bound.total_cmp(&a.bound));
     duals.truncate(3);
-    (duals, bound)
+    (duals, prices, bound)
 }

@@ -7,6 +7,8 @@
 //! where too much is wanted and fall where there is room, along a direction that remembers the last ones, with steps
 //! by Polyak's rule.
 
+use tiercel_workload::TensorId;
+
 use crate::margins::Margins;
 use crate::paths::{Path, Prices, Scratch, States, cheapest, stretches};
 use crate::problem::{Call, Item, Problem, Visit};
@@ -106,6 +108,29 @@ impl Dual {
             discounts: Vec::new(),
             shares: None,
         }
+    }
+
+    /// Begins with prices that were good for the same trace with another amount of memory, where there are any.
+    pub(crate) fn warm(problem: &Problem, known: Option<(&Figures, &[Vec<TensorId>])>) -> Dual {
+        let mut dual = Dual::new(problem);
+        let Some((figures, operands)) = known else { return dual };
+        // Limits on large tensors are others where there is more room, and so is what bytes cost beside them.
+        let comparable = figures.memory.len() == problem.tiers && dual.rows.all.len() == problem.tiers;
+        if !comparable || operands.len() != problem.calls.len() {
+            return dual;
+        }
+        dual.prices.memory.clone_from(&figures.memory);
+        let width = (problem.tiers - 1).max(1);
+        for (step, (call, prices)) in problem.calls.iter().zip(&mut dual.prices.places).enumerate() {
+            for (item, prices) in call.items.iter().zip(prices.chunks_mut(width)) {
+                let tensor = problem.items[*item as usize].tensor;
+                if let Some(at) = operands[step].iter().position(|operand| *operand == tensor) {
+                    prices.copy_from_slice(&figures.places[step][at * width..][..width]);
+                }
+            }
+        }
+        dual.best.clone_from(&dual.prices);
+        dual
     }
 
     /// Begins anew from given prices, for a part of all plans.

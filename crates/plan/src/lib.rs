@@ -28,13 +28,15 @@ mod sequence;
 pub mod solve;
 pub mod solver;
 pub mod verify;
+pub mod warm;
 
 pub use exact::Exact;
 pub use highs::HighsError;
 pub use implementations::implemented;
-pub use offsets::{Arranged, arranged};
+pub use offsets::{Arranged, arranged, arranged_anew};
 pub use plan::{Action, Birth, Implementation, Move, Plan};
 pub use problem::{Formulation, PlanError, Problem};
 pub use solve::{Effort, Solution, Stop, solve};
 pub use solver::{Fast, SolveError, Solver};
 pub use verify::{Flaw, verify};
+pub use warm::Known;

@@ -15,8 +15,9 @@ use crate::implementations::{ByWay, widen};
 use crate::layout::{Buffer, LayoutError, Packing, pack};
 use crate::plan::{Birth, Plan};
 use crate::problem::{Formulation, PlanError, Problem};
-use crate::solve::{Effort, Solution, near, solve, solve_again};
+use crate::solve::{Effort, Solution, near, solve_again, solve_warm};
 use crate::verify::{Flaw, Stay, replay, verify};
+use crate::warm::Known;
 
 /// A plan with places for its tensors, and how it came about.
 #[derive(Clone, Debug)]
@@ -48,6 +49,21 @@ pub fn arranged(
     formulation: Formulation,
     effort: &Effort,
 ) -> Result<Arranged, PlanError> {
+    arranged_anew(trace, machine, times, formulation, effort, &mut Known::default())
+}
+
+/// The same, beginning with what plans of the same kind for other amounts of fast memory have taught, and adding to that;
+/// trace, machine and times must be the same but for the fastest tier's capacity. With more memory than before the plan is no
+/// worse.
+pub fn arranged_anew(
+    trace: &Trace,
+    machine: &Machine,
+    times: &dyn KernelTime,
+    formulation: Formulation,
+    effort: &Effort,
+    known: &mut Known,
+) -> Result<Arranged, PlanError> {
+    let fast = machine.tiers[0].capacity;
     let started = Instant::now();
     let wide = widen(trace);
     let ways = ByWay(times);
@@ -60,10 +76,16 @@ pub fn arranged(
         let time = (effort.time.saturating_sub(started.elapsed()) / 2).max(effort.time / 20);
         Effort { time, ..*effort }
     };
-    let mut solution = solve(&problem, &share()).ok_or(PlanError::NoPlan)?;
+    let mut solution = solve_warm(&problem, &share(), known.lesson(fast)).ok_or(PlanError::NoPlan)?;
+    let lesson = std::mem::take(&mut solution.lesson);
     // What holds with less memory need not hold with all of it.
     let bound = solution.bound;
     let (mut loose, mut best): (Option<Arranged>, Option<Arranged>) = (None, None);
+    if let Some(less) = known.less(trace, machine) {
+        let plan = Plan { fast_bytes: fast.0, bound_ns: bound, ..less.plan.clone() };
+        let met = near(bound, plan.iteration_ns, effort);
+        best = Some(Arranged { plan, met, time: started.elapsed(), packed: true });
+    }
     for round in 0..ROUNDS {
         let arrange = |solution: &Solution| {
             let planned = wide.as_ref().map_or(trace, |wide| &wide.trace);
@@ -104,7 +126,10 @@ pub fn arranged(
         let Some(next) = solve_again(&problem, &solution, &share()) else { break };
         solution = next;
     }
-    best.or(loose).ok_or(PlanError::NoPlan)
+    let mut arranged = best.or(loose).ok_or(PlanError::NoPlan)?;
+    arranged.time = started.elapsed();
+    known.note(fast, &arranged, lesson);
+    Ok(arranged)
 }
 
 /// The bytes by which tensors did not fit into the fastest tier, step by step.

@@ -14,7 +14,7 @@ use crate::paths::States;
 use crate::scope::{Scope, stretch};
 
 /// Whether tensors may move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Formulation {
     /// Every tensor stays where it is born (AutoTM's *static*).
     Static,

@@ -9,6 +9,7 @@ use crate::paths::{Path, States, straighten};
 use crate::primal::{Calendar, Primal, construct, improve};
 use crate::problem::Problem;
 use crate::scope::Scope;
+use crate::warm::Lesson;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,8 @@ pub struct Solution {
     pub(crate) paths: Vec<Path>,
     /// The same with copies that hold no more memory than they must, and what that takes; where there is a difference.
     pub(crate) hasty: Option<(Vec<Path>, f64)>,
+    /// What the search learned, for another amount of memory.
+    pub(crate) lesson: Lesson,
     /// What kernels and moves take together, in nanoseconds.
     pub cost: f64,
     /// No plan costs less than this.
@@ -86,7 +89,8 @@ impl Solution {
         for (item, path) in problem.items.iter().zip(&mut paths) {
             straighten(states, item, path);
         }
-        Solution { paths, hasty: None, cost, bound, time: started.elapsed(), met: near(bound, cost, effort) }
+        let met = near(bound, cost, effort);
+        Solution { paths, hasty: None, lesson: Lesson::default(), cost, bound, time: started.elapsed(), met }
     }
 
     /// Why the solver stopped.
@@ -97,7 +101,7 @@ impl Solution {
     /// The plan whose copies hold no more memory than they must: slower, and easier to pack.
     pub(crate) fn hasty(&self) -> Option<Solution> {
         let (paths, cost) = self.hasty.clone()?;
-        Some(Solution { paths, hasty: None, cost, ..*self })
+        Some(Solution { paths, hasty: None, lesson: Lesson::default(), cost, ..*self })
     }
 
     /// How much less the best of all plans could cost, as a share of this one.
@@ -114,8 +118,13 @@ pub(crate) fn solve_again(problem: &Problem, old: &Solution, effort: &Effort) ->
 
 /// Solves a problem to the gap asked for, or as far as the time goes; `None` where no plan was found at all.
 pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
+    solve_warm(problem, effort, None)
+}
+
+/// The same, with what was learned from another amount of memory.
+pub(crate) fn solve_warm(problem: &Problem, effort: &Effort, lesson: Option<&Lesson>) -> Option<Solution> {
     if problem.lanes.is_some() {
-        return asynchronous::solve(problem, effort);
+        return asynchronous::solve(problem, effort, lesson);
     }
     let started = Instant::now();
     let states = States::new(problem);
@@ -131,10 +140,12 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Option<Solution> {
         started,
         random: fastrand::Rng::with_seed(effort.seed),
     };
-    let mut dual = Dual::new(problem);
+    let mut dual = Dual::warm(problem, lesson.and_then(|lesson| lesson.prices(0)));
     let plan = attempt.approach(&scope, &mut dual);
+    let prices = dual.best.clone();
     let (plan, bound) = attempt.split(plan?, &mut dual);
-    Some(Solution::new(problem, &states, plan, bound, effort, started))
+    let lesson = Lesson::new(problem, vec![prices], &plan);
+    Some(Solution { lesson, ..Solution::new(problem, &states, plan, bound, effort, started) })
 }
 
 /// What the stages of solving share.

@@ -34,8 +34,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let time = |system, machine: &Machine, choices| {
             let options = Options { choices, time: Duration::from_secs(4), ..Options::default() };
             let (trace, program) = (&program.trace, Some(&program));
-            let run =
-                simulate(named(system)?, &Setting { trace, program, machine, times: &times, options }, 1);
+            let run = simulate(
+                named(system)?,
+                &Setting { trace, program, machine, times: &times, options, experience: None },
+                1,
+            );
             run.map(|run| run.time().0 as f64)
         };
         let fast = time("fast-only", &machine, Choices::Both)?;

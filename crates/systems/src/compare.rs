@@ -73,6 +73,7 @@ impl Grid<'_> {
                 machine,
                 times: self.times,
                 options: self.options,
+                experience: None,
             };
             let run = simulate(system, &setting, self.iterations);
             tick();

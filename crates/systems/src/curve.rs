@@ -6,7 +6,7 @@
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_workload::Lifetimes;
 
-use crate::{Fast, Run, Setting, System, SystemError, simulate};
+use crate::{Experience, Fast, Run, Setting, System, SystemError, simulate};
 
 /// What memory costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,9 +50,11 @@ pub fn least_fast(
     let grain = setting.machine.grain();
     let peak = Lifetimes::new(setting.trace).peak().1;
     let limit = fast_only.0 as f64 * (1.0 + within);
+    let experience = Experience::default();
+    let setting = Setting { experience: Some(&experience), ..*setting };
     let mut attempt = |fast: Bytes| {
         let machine: Machine = setting.machine.clone().with_capacity(TierId(0), fast);
-        let run = simulate(system, &Setting { machine: &machine, ..*setting }, iterations);
+        let run = simulate(system, &Setting { machine: &machine, ..setting }, iterations);
         tick();
         run
     };

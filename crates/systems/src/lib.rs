@@ -14,7 +14,7 @@
 //! let machine = machines::named("optane-autotm")?;
 //! let times = Times::new(Model::new(&machine)?);
 //! let machine = Fast::Share(0.2).machine(&trace, &machine);
-//! let setting = Setting { trace: &trace, program: None, machine: &machine, times: &times, options: Options::default() };
+//! let setting = Setting { trace: &trace, program: None, machine: &machine, times: &times, options: Options::default() , experience: None};
 //! let run = simulate(named("cachedarrays-lm")?, &setting, 3)?;
 //! assert_eq!(run.iterations.len(), 3);
 //! assert!(run.time() > Nanos::ZERO);
@@ -25,6 +25,7 @@ mod autotm;
 mod cachedarrays;
 pub mod compare;
 pub mod curve;
+mod experience;
 mod fast;
 mod fixed;
 mod memory_mode;
@@ -46,6 +47,7 @@ use tiercel_plan::{Flaw, Implementation, PlanError};
 use tiercel_run::KernelTime;
 use tiercel_workload::{Kernel, Program, Trace, spelling};
 
+pub use experience::Experience;
 pub use fast::{Fast, FastError};
 pub use parallel::each;
 pub use planning::Planned;
@@ -117,6 +119,9 @@ pub struct Setting<'a> {
     pub times: &'a Times,
     /// What can be chosen.
     pub options: Options,
+    /// What planners have learned of the same with other amounts of fast memory, and add to; nothing where every plan is to
+    /// stand for itself.
+    pub experience: Option<&'a Experience>,
 }
 
 /// What can be chosen of a system.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine};
-use tiercel_plan::{Effort, Formulation, Plan, PlanError, Problem, arranged, implemented, solve};
+use tiercel_plan::{Effort, Formulation, Known, Plan, PlanError, Problem, arranged_anew, implemented, solve};
 use tiercel_policies::Follow;
 use tiercel_workload::Trace;
 
@@ -50,10 +50,15 @@ impl Planner {
 
     /// Makes a plan.
     pub fn plan(self, setting: &Setting<'_>) -> Result<Planned, SystemError> {
-        let Setting { trace, machine, times, options, .. } = *setting;
+        let Setting { trace, machine, times, options, experience, .. } = *setting;
         let effort =
             Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
-        let arranged = arranged(trace, machine, times, self.formulation(), &effort);
+        let formulation = self.formulation();
+        let plan = |known: &mut Known| arranged_anew(trace, machine, times, formulation, &effort, known);
+        let arranged = match experience {
+            Some(experience) => experience.with(trace, formulation, plan),
+            None => plan(&mut Known::default()),
+        };
         let fastest = &machine.tiers[0];
         let arranged = arranged.map_err(|error| match error {
             PlanError::NoPlan => SystemError::NoPlan {

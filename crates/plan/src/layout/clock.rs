@@ -23,6 +23,11 @@ impl Clock {
         Clock { start: Instant::now(), limit: effort.time, looks: Cell::new(looks) }
     }
 
+    /// Whether looks are counted; then only one may look at a time, or the order would matter.
+    pub fn counts(&self) -> bool {
+        self.looks.get().is_some()
+    }
+
     /// Whether the time is over.
     pub fn over(&self) -> bool {
         if let Some(left) = self.looks.get() {

@@ -5,6 +5,8 @@
 //! Constraint Satisfaction Problems", 2000). So tastes take turns with limits that grow by rounds, first some that do
 //! well on average, then random ones; failures that one run proved are known to the next.
 
+use std::panic::resume_unwind;
+
 use fastrand::Rng;
 
 use super::clock::Clock;
@@ -19,43 +21,65 @@ const GROWTH: f64 = 1.4;
 
 /// A search for offsets within one capacity that can be taken up again.
 pub(super) struct Portfolio {
-    search: Search,
+    /// As many as run at a time.
+    searches: Vec<Search>,
+    solved: usize,
     blocks: Vec<(f64, f64)>,
     runs: usize,
-    pub total: u64,
 }
 
 impl Portfolio {
-    /// No search yet.
-    pub fn new(problem: &Problem, capacity: u64) -> Portfolio {
+    /// No search yet; `width` of them will run at a time.
+    pub fn new(problem: &Problem, capacity: u64, width: usize) -> Portfolio {
         let logarithms = problem.blocks.iter().map(|block| {
             let sections = f64::from(block.to - block.from);
             (sections.ln(), (block.size as f64).ln())
         });
-        Portfolio { search: Search::new(problem, capacity), blocks: logarithms.collect(), runs: 0, total: 0 }
+        let searches = (0..width.max(1)).map(|_| Search::new(problem, capacity)).collect();
+        Portfolio { searches, solved: 0, blocks: logarithms.collect(), runs: 0 }
     }
 
-    /// Searches on, over about `nodes` nodes more.
+    /// Searches on, over about `nodes` nodes more in each search.
     pub fn run(&mut self, nodes: u64, rng: &mut Rng, clock: &Clock) -> Outcome {
         let mut left = nodes;
         while left > 0 && !clock.over() {
             let limit = FIRST_LIMIT * GROWTH.powi((self.runs / ORDERS.len()) as i32);
-            let taste = self.taste(rng);
-            self.runs += 1;
-            let outcome = self.search.run(&taste, (limit as u64).min(left), clock);
-            if outcome != Outcome::Stopped {
-                self.total += self.search.nodes();
-                return outcome;
+            let limit = (limit as u64).min(left);
+            let outcomes = self.runs(limit, rng, clock);
+            // The first that came to an end counts, whichever was quicker: the result depends on the seed alone.
+            if let Some(at) = outcomes.iter().position(|outcome| *outcome != Outcome::Stopped) {
+                self.solved = at;
+                return outcomes[at];
             }
-            self.total += self.search.nodes();
-            left -= self.search.nodes().min(left);
+            left -= limit;
         }
         Outcome::Stopped
     }
 
+    /// One run of each search, side by side.
+    fn runs(&mut self, limit: u64, rng: &mut Rng, clock: &Clock) -> Vec<Outcome> {
+        let mut tastes = Vec::new();
+        for _ in &self.searches {
+            tastes.push(self.taste(rng));
+            self.runs += 1;
+        }
+        let both = self.searches.iter_mut().zip(&tastes);
+        if tastes.len() == 1 {
+            return both.map(|(search, taste)| search.run(taste, limit, clock)).collect();
+        }
+        std::thread::scope(|scope| {
+            let mut running = Vec::new();
+            for (search, taste) in both {
+                let clock = clock.clone();
+                running.push(scope.spawn(move || search.run(taste, limit, &clock)));
+            }
+            running.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
+    }
+
     /// The offsets, once it is solved.
     pub fn offsets(&self) -> Vec<u64> {
-        self.search.offsets().to_vec()
+        self.searches[self.solved].offsets().to_vec()
     }
 
     /// The taste of the next run.

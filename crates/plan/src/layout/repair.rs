@@ -45,7 +45,7 @@ pub(super) fn repair(
         let most = LIFTED.0 + (LIFTED.1 - LIFTED.0) * failures / patience.max(1);
         let lifted = lift(problem, offsets, target, worst, most, rng);
         let part = without(problem, offsets, &lifted);
-        let mut search = Portfolio::new(&part, target);
+        let mut search = Portfolio::new(&part, target, 1);
         if search.run(NODES, rng, clock) == Outcome::Solved {
             lifted.iter().zip(search.offsets()).for_each(|(k, offset)| offsets[*k as usize] = offset);
             failures = 0;

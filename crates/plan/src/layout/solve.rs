@@ -24,6 +24,8 @@ const FIT_PAIRS: u64 = 4_000_000;
 const EXACT_BLOCKS: usize = 3_000;
 const EXACT_PAIRS: u64 = 1_000_000;
 
+/// Exact searches that run side by side.
+const WIDTH: usize = 2;
 /// How large packings differ: the order, among how many blocks of it to choose, and how steeply waste becomes dearer
 /// towards the peak.
 const LEANINGS: [(usize, usize, i32); 8] = [
@@ -127,8 +129,9 @@ impl<'a> Solver<'a> {
     fn search_few(&mut self) {
         let mut fit = Fit::new(self.problem);
         let mut order = by_offset(&self.best);
+        let mut at_goal = None;
         for effort in 0..40 {
-            if self.done() || self.clock.over() || self.exact(4000 << effort) {
+            if self.done() || self.clock.over() || self.exact(&mut at_goal, 4000 << effort) {
                 return;
             }
             let mut offsets = self.best.clone();
@@ -167,9 +170,11 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Exact search at the goal, then at easier aims. True once there is nothing left to find.
-    fn exact(&mut self, nodes: u64) -> bool {
+    /// Exact search at the goal, which goes on from round to round, then at easier aims. True once there is nothing left
+    /// to find.
+    fn exact(&mut self, at_goal: &mut Option<(u64, Portfolio)>, nodes: u64) -> bool {
         let goal = self.goal.max(self.proven);
+        let width = if self.clock.counts() { 1 } else { WIDTH };
         let aims = [goal, goal + (self.peak - goal) / 4, goal + (self.peak - goal) / 2, self.peak - 1];
         for (at, aim) in aims.into_iter().enumerate() {
             if self.done() || self.clock.over() {
@@ -178,8 +183,16 @@ impl<'a> Solver<'a> {
             if aim < self.proven || aim >= self.peak || (at > 0 && aim == aims[at - 1]) {
                 continue;
             }
-            let nodes = if at == 0 { nodes } else { nodes / 8 };
-            let mut search = Portfolio::new(self.problem, aim);
+            let mut other;
+            let (search, nodes) = if at == 0 {
+                let kept = at_goal.take().filter(|(aimed, _)| *aimed == aim);
+                let (_, search) =
+                    at_goal.insert(kept.unwrap_or_else(|| (aim, Portfolio::new(self.problem, aim, width))));
+                (search, nodes)
+            } else {
+                other = Portfolio::new(self.problem, aim, width);
+                (&mut other, nodes / 8)
+            };
             match search.run(nodes, &mut self.rng, self.clock) {
                 Outcome::Solved => self.take(search.offsets()),
                 Outcome::Failed => self.proven = self.proven.max(aim + 1),

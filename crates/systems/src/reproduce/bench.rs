@@ -108,6 +108,7 @@ impl<'a> Bench<'a> {
                 machine: &machine,
                 times: &self.times,
                 options: self.options,
+                experience: None,
             };
             let run = simulate(&job.system, &setting, 2).map_err(|error| error.to_string());
             Played { job: *job, peak: Lifetimes::new(trace).peak().1, run }

@@ -194,11 +194,6 @@ impl Search {
         self.parts(0, taste, clock)
     }
 
-    /// Nodes that the last run visited.
-    pub fn nodes(&self) -> u64 {
-        self.nodes
-    }
-
     /// The offsets, after a run that solved it.
     pub fn offsets(&self) -> &[u64] {
         &self.floor
