@@ -80,6 +80,9 @@ pub struct Tier {
     /// Whether kernels may work on it directly.
     #[serde(default = "yes")]
     pub computable: bool,
+    /// Whether the hardware can use it as a cache of slower memory, as memory mode does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub caches: bool,
     /// The memory behind it when the machine is this very one.
     #[serde(default)]
     pub backing: Backing,

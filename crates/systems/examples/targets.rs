@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         some => some.split(',').map(named).collect::<Result<_, _>>()?,
     };
     let rounds = given(5, "2").parse()?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let system = named(&given(4, "tiercel"))?;
     println!("times as long as fast-only on {}", machine.name);
     println!(
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "network", "memory", "tiercel", "bound", "others", "best other", "s"
     );
     let jobs: Vec<(&String, Fast)> = shares.iter().flat_map(|f| names.iter().map(move |n| (n, *f))).collect();
-    let found = each(&jobs, 2, |(name, fast)| {
+    let found = each(&jobs, threads, |(name, fast)| {
         let Some(Ok(program)) = nets::find(name).map(|net| net.build(&nets::Options::default())) else {
             return (f64::NAN, f64::NAN, "no such network", 0.0);
         };

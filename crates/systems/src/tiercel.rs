@@ -14,6 +14,11 @@ use std::time::{Duration, Instant};
 use tiercel_plan::recompute::{fastest, sets};
 use tiercel_workload::{Lifetimes, Program};
 
+use crate::autotm::{STATIC, SYNC};
+use crate::cachedarrays::{LM, LMP};
+use crate::fixed::FIRST_TOUCH;
+use crate::memory_mode::MEMORY_MODE;
+use crate::pages::IAL;
 use crate::planning::{Planned, Planner, play};
 use crate::{Choices, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
 
@@ -30,13 +35,29 @@ pub(crate) const TIERCEL: System = System {
 /// A plan this near to having all memory fast is good enough.
 const ENOUGH: f64 = 1.01;
 
-/// Systems that are tried where the plan is not good enough.
-static RIVALS: [System; 2] = [crate::cachedarrays::LM, crate::cachedarrays::LMP];
+/// Systems that are tried where the plan is not good enough: others that move tensors, and those that move parts of them,
+/// where a tensor is too large to be fast as a whole.
+static RIVALS: [System; 5] = [LM, LMP, FIRST_TOUCH, IAL, MEMORY_MODE];
+
+/// Planners that are tried after those, where they could be better by more than this: with few large tensors their simpler
+/// problems are solved better, and packed more easily.
+static PLANNERS: [System; 2] = [SYNC, STATIC];
+const WORTH: f64 = 1.01;
 
 /// An alternative, and the time of its simulated iteration.
 struct Tried {
     way: Way,
     time: f64,
+}
+
+impl Tried {
+    /// What no plan that only moves takes less than, as far as this one proves.
+    fn bound(&self) -> f64 {
+        match &self.way {
+            Way::Planned(planned, _) => planned.plan.bound_ns,
+            Way::Rival(_) => 0.0,
+        }
+    }
 }
 
 /// How an alternative is prepared.
@@ -77,9 +98,12 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     let mut search =
         Search { enough: ENOUGH * floor, best: None, refused: None, started: Instant::now(), until };
     let choices = setting.options.choices;
+    let mut bound = 0.0;
     let early = setting.program.map(|program| Arc::new(program.updating_early()));
     if choices != Choices::Recompute {
-        search.consider(planned(setting, None));
+        let plan = planned(setting, None);
+        bound = plan.as_ref().map_or(0.0, Tried::bound);
+        search.consider(plan);
         if !search.done()
             && let Some(early) = &early
         {
@@ -92,9 +116,15 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         search.recompute(setting, early);
     }
     if choices == Choices::Both {
-        for rival in &RIVALS {
+        let caches = setting.machine.tiers[0].caches;
+        for rival in RIVALS.iter().filter(|rival| caches || rival.name != MEMORY_MODE.name) {
             if !search.done() {
                 search.consider(Way::Rival(rival).tried(setting));
+            }
+        }
+        for planner in &PLANNERS {
+            if !search.done() && search.slower_than(WORTH * bound) {
+                search.consider(Way::Rival(planner).tried(setting));
             }
         }
     }
@@ -132,6 +162,10 @@ impl Search {
         self.best
             .as_ref()
             .is_some_and(|best| best.time <= self.enough || self.started.elapsed() >= self.until)
+    }
+
+    fn slower_than(&self, time: f64) -> bool {
+        self.best.as_ref().is_none_or(|best| best.time > time)
     }
 
     /// Takes an alternative if it is the best.

@@ -32,6 +32,7 @@ impl Measured {
             combined: None,
             latency: self.latency,
             computable: true,
+            caches: false,
             backing,
             price_per_gb: None,
         }
@@ -74,6 +75,7 @@ fn alone(name: &str, backing: &Backing, size: Bytes) -> Machine {
             combined: None,
             latency: Nanos::ZERO,
             computable: true,
+            caches: false,
             backing: backing.clone(),
             price_per_gb: None,
         }],

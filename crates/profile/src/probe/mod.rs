@@ -198,6 +198,7 @@ fn slow_tier(name: &str, backing: Backing, room: Bytes) -> Tier {
         combined: None,
         latency: Nanos::ZERO,
         computable: false,
+        caches: false,
         backing,
         price_per_gb: None,
     }

@@ -113,6 +113,7 @@ mod tests {
             combined,
             latency: Nanos::ZERO,
             computable: true,
+            caches: false,
             backing: tiercel_core::Backing::Throttled,
             price_per_gb: None,
         }

@@ -52,6 +52,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         combined: None,
         latency: Nanos::ZERO,
         computable,
+        caches: false,
         backing,
         price_per_gb: None,
     };
