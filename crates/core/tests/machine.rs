@@ -150,7 +150,7 @@ fn a_wrong_word_is_shown_where_it_stands() {
                |
             13 | latencey = "174 ns"
                | ^^^^^^^^
-            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `latency`, `computable`, `backing`, `price_per_gb`
+            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `latency`, `computable`, `caches`, `backing`, `price_per_gb`
         "#]],
     );
     refuse(
