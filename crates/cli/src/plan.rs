@@ -1,13 +1,14 @@
 //! `tiercel plan`: where every tensor should live, how good that is, and what it costs.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Bytes, Nanos};
 use tiercel_plan::recompute::fastest;
+use tiercel_plan::{Outline, Plan};
 use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{DEFAULT, Fast, Options, Run, System, named, simulate};
 
@@ -92,16 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         None => sweep(&scene, system, options, &arguments.fast)?,
     };
     if let Some(path) = &arguments.out {
-        if runs[0].rewritten.is_some() {
-            return Err(format!(
-                "{} computes some activations again, which a plan alone cannot say; `--system autotm-async` only moves",
-                system.name
-            ));
-        }
-        let planned = runs[0].planned.as_ref();
-        let plan = planned.ok_or_else(|| format!("{} does not plan ahead: there is no plan", system.name))?;
-        let text = serde_json::to_string(&plan.plan).map_err(|error| error.to_string())?;
-        files::replace(path, &text)?;
+        write_plan(path, &scene, system, &runs[0])?;
     }
     if arguments.json {
         let documents: Vec<Value> = runs.iter().map(|run| document(&scene, run, &ends, arguments)).collect();
@@ -117,6 +109,23 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         _ => curve(&mut page, &scene, &runs, &ends),
     };
     Ok(page)
+}
+
+/// Writes the plan of a run, with what it takes to know what it is for.
+fn write_plan(path: &Path, scene: &Scene, system: &System, run: &Run) -> Result<(), String> {
+    let Some(planned) = &run.planned else {
+        return Err(match system.plans {
+            true => format!(
+                "{} plays best without a plan here, deciding while it runs; `--system autotm-async` makes a plan in any case",
+                system.name
+            ),
+            false => format!("{} does not plan ahead: there is no plan", system.name),
+        });
+    };
+    let outline = Outline::new(played(scene, run), scene.workload.batch());
+    let plan = Plan { outline: Some(outline), ..planned.plan.clone() };
+    let text = serde_json::to_string(&plan).map_err(|error| error.to_string())?;
+    files::replace(path, &text)
 }
 
 /// The two ends that every plan lies between.
@@ -222,6 +231,8 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "fetched_bytes": fetched.0,
         "evicted_bytes": evicted.0,
         "recomputed_ns": recomputed(scene, run).0,
+        "recomputed": plan.map(|plan| &plan.recomputed),
+        "early_updates": plan.map(|plan| plan.early_updates),
         "stall_ns": run.stall().0,
         "peak_fast_bytes": run.peak_fast().0,
         "layout_bytes": layout.map(|bytes| bytes.0),

@@ -9,9 +9,9 @@ use serde_json::json;
 use tiercel_core::{Bytes, Machine, Nanos, Stamped};
 use tiercel_plan::Plan;
 use tiercel_report::Header;
-use tiercel_systems::planning::play;
+use tiercel_systems::planning::replay;
 use tiercel_systems::{
-    DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, named, simulate_prepared,
+    DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, SystemError, named, simulate_prepared,
 };
 
 use crate::amounts::{self, duration, share};
@@ -103,6 +103,10 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let threads = arguments.threads.unwrap_or_else(staged::cores);
     let machine = machine.unwrap_or("here");
     let scene = Scene::open(&arguments.what, &arguments.sizes, machine, arguments.times, threads)?;
+    if let Some(plan) = &plan {
+        let meant = plan.meant_for(&scene.trace().name, scene.workload.batch());
+        meant.map_err(|flaw| SystemError::from(flaw).to_string())?;
+    }
     let fast = plan.as_ref().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
     let machine = scene.with_fast(fast);
     let options = Options {
@@ -174,7 +178,7 @@ impl Choice {
         let prepared = match (&self.plan, self.system) {
             (Some(plan), _) => {
                 let planned = Planned { plan: plan.clone(), solve: None, met: true };
-                play(planned, setting.trace, setting.machine)
+                replay(planned, &setting)
             }
             (None, Some(system)) => system.prepare(&setting),
             (None, None) => unreachable!("there is one or the other"),
