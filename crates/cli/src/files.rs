@@ -17,6 +17,11 @@ pub fn end_when_interrupted() {
     });
 }
 
+/// All of a file.
+pub fn read(path: &Path) -> Result<Vec<u8>, String> {
+    tiercel_workload::open::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))
+}
+
 /// Writes `contents` to `path`, whole or not at all.
 pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
     files::replace(path, contents).map_err(|error| format!("cannot write `{}`: {error}", path.display()))

@@ -53,8 +53,8 @@ fn a_plan_with_weights_updated_early_is_written_and_played() {
         &["run", &trace, "--plan", &path],
         &[(&trace, "TRACE")],
         expect![[r#"
-        tiercel: the plan does not fit: the plan updates weights early or computes tensors again (1 of them), for which it takes a network, not its trace
-    "#]],
+            tiercel: the plan does not fit: the plan is for a network that is rewritten: weights are updated early or tensors computed again; a trace cannot be
+        "#]],
     );
 }
 

@@ -180,7 +180,7 @@ impl Plan {
         match program {
             _ if rewriting.is_none() => Ok(None),
             Some(program) => program.rewritten(&rewriting).map(Some).map_err(Flaw::Rewriting),
-            None => Err(Flaw::NoProgram { recomputed: self.recomputed.len() }),
+            None => Err(Flaw::NoProgram),
         }
     }
 

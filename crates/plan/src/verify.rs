@@ -31,12 +31,9 @@ pub enum Flaw {
     Rewriting(RewriteError),
     /// It is for a program that was rewritten, and there is a trace alone.
     #[error(
-        "the plan updates weights early or computes tensors again ({recomputed} of them), for which it takes a network, not its trace"
+        "the plan is for a network that is rewritten: weights are updated early or tensors computed again; a trace cannot be"
     )]
-    NoProgram {
-        /// How many tensors are computed again.
-        recomputed: usize,
-    },
+    NoProgram,
     /// It names something that does not exist.
     #[error("the plan names the {kind} `{name}`, which does not exist")]
     Unknown {
