@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tiercel_core::{Bytes, Machine, Nanos, Stamped};
-use tiercel_plan::Plan;
+use tiercel_plan::{Flaw, Mismatch, Plan};
+use tiercel_profile::machines;
 use tiercel_report::Header;
 use tiercel_systems::planning::replay;
 use tiercel_systems::{
@@ -89,6 +90,11 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let machine = arguments.ground.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
     let threads = arguments.threads.unwrap_or_else(staged::cores);
     let machine = machine.unwrap_or(arguments.ground.machine());
+    if arguments.ground.machine.is_none() && machine != "here" && machines::named(machine).is_err() {
+        return Err(format!(
+            "the plan is for the machine `{machine}`, which does not ship; give its file as --machine"
+        ));
+    }
     let scene = Scene::open(&arguments.subject, machine, arguments.ground.times, threads)?;
     if let Some(plan) = &plan {
         let meant = plan.meant_for(&scene.trace().name, scene.workload.batch());
@@ -171,7 +177,27 @@ impl Choice {
             (None, None) => unreachable!("there is one or the other"),
         };
         drop(progress);
-        prepared.map_err(|error| error.to_string())
+        prepared.map_err(|error| match &self.plan {
+            Some(plan) => format!("{error}{}", remedy(&error, plan, setting.machine)),
+            None => error.to_string(),
+        })
+    }
+}
+
+/// What may be behind a plan that does not fit.
+fn remedy(error: &SystemError, plan: &Plan, machine: &Machine) -> String {
+    if plan.machine != machine.name {
+        return format!("; the plan is for the machine `{}`, this is `{}`", plan.machine, machine.name);
+    }
+    let SystemError::Flaw(flaw) = error else { return String::new() };
+    match flaw.as_ref() {
+        Flaw::Other(Mismatch::Size { tensor, .. } | Mismatch::Missing { tensor, .. })
+            if tensor.ends_with(".workspace") =>
+        {
+            "; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`"
+                .to_string()
+        }
+        _ => String::new(),
     }
 }
 

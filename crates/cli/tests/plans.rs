@@ -8,7 +8,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json as literal};
 use shell::{Folder, json, tiercel};
 use tiercel_core::Machine;
-use tiercel_plan::Plan;
+use tiercel_plan::{Outline, Plan};
 use tiercel_profile::{Model, machines};
 use tiercel_run::kernels::prepare;
 use tiercel_systems::{Choices, Fast, Options, Setting, Times, named};
@@ -81,7 +81,18 @@ fn a_plan_that_computes_again_is_played_in_simulation_and_on_memory() {
 fn a_plan_for_another_workload_is_refused_with_what_differs() {
     let folder = Folder::new("others");
     let path = folder.path("plan.json");
-    let how = ["--machine", "optane-autotm", "--fast", "40%", "--system", "autotm-sync", "--out", &path];
+    let how = [
+        "--machine",
+        "optane-autotm",
+        "--fast",
+        "40%",
+        "--system",
+        "autotm-sync",
+        "--time",
+        "1s",
+        "--out",
+        &path,
+    ];
     assert!(tiercel(&[&["plan", "gpt2"], &GPT[..], &["--batch", "2"], &how].concat()).status.success());
     let says = |net: &[&str], expected: Expect| {
         refused(&[&["run"], net, &["--plan", &path]].concat(), &[], expected);
@@ -166,6 +177,52 @@ fn a_rewriting_that_is_not_possible_is_refused() {
         literal!("all"),
         expect![[r#"
         tiercel: FILE: not a plan: invalid type: string "all", expected a sequence at line 1 column 138
+    "#]],
+    );
+}
+
+#[test]
+fn a_plan_for_another_machine_says_so() {
+    let folder = Folder::new("machines");
+    let (path, file) = (folder.path("plan.json"), folder.path("attic.toml"));
+    let text = include_str!("../../../machines/dram-throttled.toml");
+    std::fs::write(&file, text.replace("name = \"dram-throttled\"", "name = \"attic\"")).expect("writes");
+    let mlp = ["mlp", "--batch", "8"];
+    let how = ["--machine", &file, "--fast", "40%", "--system", "autotm-sync", "--out", &path];
+    assert!(tiercel(&[&["plan"], &mlp[..], &how].concat()).status.success());
+    let run = [&["run"], &mlp[..], &["--plan", &path]].concat();
+    refused(
+        &run,
+        &[],
+        expect![[r#"
+        tiercel: the plan is for the machine `attic`, which does not ship; give its file as --machine
+    "#]],
+    );
+    refused(
+        &[&run[..], &["--machine", "cxl"]].concat(),
+        &[],
+        expect![[r#"
+        tiercel: the plan does not fit: the plan names the tier `slow`, which does not exist; the plan is for the machine `attic`, this is `cxl`
+    "#]],
+    );
+    let attic = json(&[&run[..], &["--machine", &file]].concat());
+    assert_eq!(attic["machine"], "attic");
+}
+
+#[test]
+fn scratch_memory_that_a_plan_counts_on_is_asked_for() {
+    let folder = Folder::new("scratch");
+    let plan = literal!({
+        "net": "resnet32", "machine": "optane-autotm", "fast_bytes": 1u64 << 30, "iteration_ns": 1.0,
+        "bound_ns": 1.0, "births": [], "moves": [],
+        "outline": Outline::new(&prepare(resnet32(), 2).trace, Some(4)),
+    });
+    let path = folder.file("plan.json", plan.to_string());
+    refused(
+        &["run", "resnet32", "--batch", "4", "--plan", &path],
+        &[],
+        expect![[r#"
+        tiercel: the plan does not fit: the plan is for a trace with `conv1.conv.backward-weight.workspace` of 122 KiB, which is not here; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`
     "#]],
     );
 }
