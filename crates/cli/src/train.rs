@@ -148,6 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         return Err(Failure::usage(message.to_string()));
     }
     arguments.checkpoint.as_deref().map_or(Ok(()), files::check)?;
+    watch_for_interrupts()?;
     Ok(alone(arguments, threads)?)
 }
 
@@ -377,19 +378,28 @@ fn resume(
 /// Whether somebody wants the run to end.
 static STOP: AtomicBool = AtomicBool::new(false);
 
+/// Whether there is something to end well: an iteration that is being learnt from.
+static LEARNING: AtomicBool = AtomicBool::new(false);
+
+/// From now on an interrupt ends the program; once it learns, it ends after the iteration, and a second interrupt does not
+/// wait for that.
+fn watch_for_interrupts() -> Result<(), String> {
+    let handler = || {
+        if !LEARNING.load(Ordering::SeqCst) || STOP.swap(true, Ordering::SeqCst) {
+            tiercel_run::files::discard();
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))
+}
+
 /// Trains until enough iterations are done, or somebody wants it to end.
 fn learn(
     arguments: &Arguments,
     trainer: &mut Trainer<'_, Library>,
     until: u64,
 ) -> Result<(Vec<Lesson>, bool), String> {
-    // A second interrupt does not wait for the iteration.
-    let handler = || {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    };
-    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))?;
+    LEARNING.store(true, Ordering::SeqCst);
     let mut bar = Bar::new(until);
     let mut lessons = Vec::new();
     while trainer.iteration() < until && !STOP.load(Ordering::SeqCst) {

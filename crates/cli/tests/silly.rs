@@ -198,6 +198,21 @@ fn folders_and_devices_are_no_files() {
     );
     assert!(folder.entries().is_empty(), "nothing is left");
     assert!(!std::path::Path::new(&format!("{path}.part")).exists(), "nor beside it");
+    // A folder in which nobody can write, found out before the work.
+    check(
+        "train mlp --checkpoint /proc/c.safetensors",
+        1,
+        expect![[r#"
+        tiercel: cannot write `/proc/c.safetensors`: No such file or directory (os error 2)
+    "#]],
+    );
+    check(
+        "plan densenet264 --machine cxl --out /proc/plan.json",
+        1,
+        expect![[r#"
+        tiercel: cannot write `/proc/plan.json`: No such file or directory (os error 2)
+    "#]],
+    );
     check(
         "describe /dev/zero",
         1,
@@ -314,12 +329,14 @@ fn options_that_do_not_go_together() {
 #[test]
 fn an_interrupt_ends_a_run_and_leaves_nothing() {
     let folder = Folder::new("interrupted");
-    let (events, page) = (folder.path("events.jsonl"), folder.path("page.html"));
+    let [events, page, weights] = ["events.jsonl", "page.html", "weights"].map(|name| folder.path(name));
     let host =
         ["--on", "host", "--machine", "dram-throttled", "--system", "first-touch", "--iterations", "100000"];
     let runs = [
         [&["run", "cnn", "--events", &events][..], &host].concat(),
         vec!["train", "--html", &page, "--iterations", "100000"],
+        // It plans for long, and has nothing to save yet.
+        vec!["train", "densenet264", "--batch", "16", "--image", "64", "--checkpoint", &weights],
     ];
     for arguments in runs {
         let quiet = std::process::Stdio::null;
