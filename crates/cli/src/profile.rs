@@ -29,6 +29,7 @@ Examples:
 /// Measure how long every kernel takes on this machine, by where its operands lie; what was measured is kept.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("what", |what| what.help("A network (`tiercel list` names them) or an ONNX file")))]
 pub struct Arguments {
     #[command(flatten)]
     subject: Subject,
