@@ -108,6 +108,9 @@ impl Arguments {
 
 /// The main job: all systems side by side.
 fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
+    if arguments.iterations == Some(0) {
+        return Err("--iterations 0: systems are compared by at least 1 iteration".to_string());
+    }
     let source = Source::open(arguments)?;
     let sizes = (arguments.sizes.batch.or(Some(TRIAL_BATCH)), arguments.sizes.image.or(Some(TRIAL_IMAGE)));
     let (program, batch) = program(arguments, sizes, &source)?;

@@ -297,6 +297,13 @@ fn text_that_is_none_and_files_that_are_cut_off() {
 #[test]
 fn options_that_do_not_go_together() {
     check(
+        "train --iterations 0",
+        1,
+        expect![[r#"
+        tiercel: --iterations 0: systems are compared by at least 1 iteration
+    "#]],
+    );
+    check(
         "train mlp --html page.html",
         2,
         expect![[r#"
