@@ -13,6 +13,11 @@ pub fn share(text: &str) -> Result<f64, String> {
     if share.is_finite() && (0.0..=100.0).contains(&share) { Ok(share) } else { Err(bad()) }
 }
 
+/// A whole number.
+pub fn count(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is no whole number between 0 and {}", u64::MAX))
+}
+
 /// `10s`, `500ms`, `2m`, or seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is no time such as 10s, 500ms or 2m");
@@ -22,6 +27,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let seconds = match text[digits..].trim() {
         "" | "s" => number,
         "ms" => number / 1e3,
+        "us" | "µs" => number / 1e6,
+        "ns" => number / 1e9,
         "m" | "min" => number * 60.0,
         _ => return Err(bad()),
     };
@@ -60,6 +67,7 @@ mod tests {
         assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("20 ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(duration("90 us"), Ok(Duration::from_micros(90)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         for text in ["", "s", "-1s", "1h", "1e400", "99999999999s"] {
             assert!(duration(text).is_err(), "{text}");
@@ -68,6 +76,10 @@ mod tests {
 
     #[test]
     fn counts_and_rates_read() {
+        assert_eq!((count("0"), count(" 18446744073709551615 ")), (Ok(0), Ok(u64::MAX)));
+        for text in ["", "-1", "1.5", "18446744073709551616", "many"] {
+            assert!(count(text).is_err(), "{text}");
+        }
         assert_eq!((threads("2"), rate("1e-3")), (Ok(2), Ok(1e-3)));
         for text in ["", "0", "-1", "1.5", "5000", "two"] {
             assert!(threads(text).is_err(), "{text}");

@@ -14,10 +14,11 @@ use tiercel_systems::{ALL, Fast, Options, System, Times, named};
 use tiercel_workload::{Lifetimes, Workload, nets};
 
 use crate::amounts::{self, share};
+use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
 use crate::machine;
 use crate::progress::Progress;
-use crate::scene::{document, fraction, net_name};
+use crate::scene::{Ground, document, fraction, net_name};
 use crate::sizes::Sizes;
 use crate::staged;
 use crate::timing::{self, Source};
@@ -38,42 +39,40 @@ pub struct Arguments {
     what: Vec<String>,
     #[command(flatten)]
     sizes: Sizes,
-    /// A machine (`tiercel list` names them), a machine file, or `here`
-    #[arg(long, value_name = "M", default_value = "here")]
-    machine: String,
-    /// Where kernel times come from; measuring takes a network and this machine
-    #[arg(long, value_enum, default_value_t = Source::Modelled)]
-    times: Source,
+    #[command(flatten)]
+    ground: Ground,
     /// Fast memory: shares of what is kept at the peak, or amounts
-    #[arg(long, value_name = "10%,20%", value_delimiter = ',', default_value = "20%")]
+    #[arg(
+        long,
+        value_name = "10%,20%",
+        value_delimiter = ',',
+        default_value = "20%",
+        allow_hyphen_values = true
+    )]
     fast: Vec<Fast>,
     /// The systems, or `all`
     #[arg(long, value_name = "S,S", value_delimiter = ',', default_value = "all")]
     systems: Vec<String>,
     /// Iterations that count, of each
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), allow_hyphen_values = true)]
     iterations: u32,
     /// For planners: the gap between plan and bound that is good enough
-    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
+    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
     gap: f64,
     /// For planners: the rounds of search after which the best plan so far is taken
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, allow_hyphen_values = true)]
     rounds: u32,
     /// Simulations at a time; results do not depend on it [default: one a core]
-    #[arg(long, value_name = "N", value_parser = amounts::threads)]
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// One JSON document instead of the tables
-    #[arg(long)]
-    json: bool,
     /// Write one page with tables and curves, which needs nothing but a browser
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write that document to this file too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Seed of searches
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or what is wrong.
@@ -83,20 +82,21 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         files::check(path)?;
     }
     let systems = systems(&arguments.systems)?;
-    let machine = machine::open(&arguments.machine)?;
+    let fast = once(&arguments.fast);
+    let machine = machine::open(arguments.ground.machine())?;
     let (works, times) = workloads(arguments, &machine)?;
     let grid = Grid {
         works: &works,
         machine: &machine,
         times: &times,
         systems: &systems,
-        fast: &arguments.fast,
+        fast: &fast,
         options: Options {
             gap: arguments.gap,
             // A time would make results depend on how busy this machine is; rounds do not.
             time: Duration::MAX,
             rounds: arguments.rounds,
-            seed: arguments.seed,
+            seed: arguments.answer.seed,
             ..Options::default()
         },
         iterations: arguments.iterations,
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         return Err(format!("nothing could be run: {error}"));
     }
     let rows: Vec<Value> =
-        cells.iter().map(|cell| row(cell, &works, &machine.name, arguments.seed)).collect();
+        cells.iter().map(|cell| row(cell, &works, &machine.name, arguments.answer.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
     if let Some(path) = &arguments.out {
         files::replace(path, &all)?;
@@ -121,7 +121,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         let report = Report::of_rows(title, Comparison::parse(all.as_bytes())?);
         files::replace(path, report.html())?;
     }
-    if arguments.json {
+    if arguments.answer.json {
         return Ok(all);
     }
     let mut page = String::new();
@@ -130,18 +130,22 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     Ok(page)
 }
 
+/// Each of them once, in the same order.
+fn once<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
+    let mut different: Vec<T> = Vec::new();
+    for one in all {
+        if !different.contains(one) {
+            different.push(one.clone());
+        }
+    }
+    different
+}
+
 fn systems(names: &[String]) -> Result<Vec<&'static System>, String> {
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.iter().collect());
     }
-    let mut systems: Vec<&System> = Vec::new();
-    for name in names {
-        let system = named(name).map_err(|error| error.to_string())?;
-        if !systems.iter().any(|known| known.name == system.name) {
-            systems.push(system);
-        }
-    }
-    Ok(systems)
+    once(names).iter().map(|name| named(name).map_err(|error| error.to_string())).collect()
 }
 
 /// A workload and its name.
@@ -160,7 +164,7 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Ti
     let mut known = Measured::default();
     let mut open = |name: &str| {
         let mut workload = arguments.sizes.open(name)?;
-        if arguments.times == Source::Measured {
+        if arguments.ground.times == Source::Measured {
             let (prepared, times) = timing::measured(name, workload, machine, staged::cores())?;
             workload = prepared;
             known.join(times);
@@ -171,8 +175,8 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Ti
         }
         Ok((net_name(name, trace), workload))
     };
-    let all = names.into_iter().map(&mut open).collect::<Result<Vec<Named>, String>>()?;
-    let times = match arguments.times {
+    let all = once(&names).into_iter().map(&mut open).collect::<Result<Vec<Named>, String>>()?;
+    let times = match arguments.ground.times {
         Source::Modelled => machine::times(machine)?,
         Source::Measured => Times::new(known),
     };

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use tiercel_workload::summary::{PHASES, ROLES};
 use tiercel_workload::{Lifetimes, Summary, Workload, text};
 
+use crate::answer::Answer;
 use crate::figures::{grouped, scaled, sparkline};
 use crate::files;
-use crate::sizes::Sizes;
+use crate::sizes::Subject;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,33 +24,26 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A network (such as vgg19, resnet200, densenet264, inception-v4, bert-large, gpt2, dlrm, mlp), an ONNX file or a
-    /// trace
-    #[arg(value_name = "NET|FILE")]
-    what: String,
     #[command(flatten)]
-    sizes: Sizes,
+    subject: Subject,
     /// Write the trace to this file, in the text form
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of whatever is random; nothing is, here
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
-    let workload = arguments.sizes.open(&arguments.what)?;
+    arguments.out.as_deref().map_or(Ok(()), files::check)?;
+    let workload = arguments.subject.open()?;
     if let Some(path) = &arguments.out {
         files::replace(path, text::write(workload.trace()))?;
     }
     let lifetimes = Lifetimes::new(workload.trace());
     let summary = Summary::new(&workload, &lifetimes, 10);
-    let dtype = workload.program().map(|_| arguments.sizes.dtype());
-    if arguments.json {
+    let dtype = workload.program().map(|_| arguments.subject.sizes.dtype());
+    if arguments.answer.json {
         Ok(format!("{:#}\n", document(&workload, &summary, &lifetimes, dtype)))
     } else {
         let mut page = String::new();

@@ -15,6 +15,11 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
+/// So many of something: `1 kernel`, `12,345 kernels`.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
 /// A large count with its unit: `19.6 G`.
 pub fn scaled(n: f64) -> String {
     let units = ["", " K", " M", " G", " T", " P", " E"];

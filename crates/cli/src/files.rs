@@ -17,12 +17,17 @@ pub fn end_when_interrupted() {
     });
 }
 
+/// All of a file.
+pub fn read(path: &Path) -> Result<Vec<u8>, String> {
+    tiercel_workload::open::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))
+}
+
 /// Writes `contents` to `path`, whole or not at all.
 pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
     files::replace(path, contents).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
-/// Whether `path` can be written to as far as its folder tells, to be asked before long work.
+/// Whether `path` can be written to, to be asked before long work.
 pub fn check(path: &Path) -> Result<(), String> {
     if path.is_dir() {
         return Err(format!("cannot write `{}`: it is a folder", path.display()));
@@ -31,6 +36,6 @@ pub fn check(path: &Path) -> Result<(), String> {
         Some(folder) if !folder.is_dir() => {
             Err(format!("cannot write `{}`: there is no folder `{}`", path.display(), folder.display()))
         }
-        _ => Ok(()),
+        _ => files::try_place(path).map_err(|error| format!("cannot write `{}`: {error}", path.display())),
     }
 }

@@ -13,6 +13,8 @@ use tiercel_plan::Effort;
 use tiercel_plan::layout::table::{self, Table};
 use tiercel_plan::layout::{LayoutError, Packing, Progress, Shortfall, pack_watched};
 
+use crate::amounts::duration;
+use crate::answer::Answer;
 use crate::figures::grouped;
 use crate::{Failure, files};
 
@@ -36,20 +38,16 @@ pub struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The bytes that there are, such as 1048576 or 1MiB; without it, the lowest peak is sought
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     capacity: Option<Bytes>,
     /// Write the buffers with their offsets to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// When to stop with the best packing found
-    #[arg(long, value_name = "TIME", default_value = "9s")]
-    time: Nanos,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of the search
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[arg(long, value_name = "TIME", default_value = "9s", value_parser = duration, allow_hyphen_values = true)]
+    time: Duration,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or why there is no packing.
@@ -66,15 +64,15 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let bytes = std::fs::read(&arguments.file).map_err(|error| wrong(error.to_string()))?;
     let table = table::read(&bytes).map_err(|error| wrong(error.to_string()))?;
     drop(bytes);
-    let time = Duration::from_nanos(arguments.time.0).saturating_sub(started.elapsed());
-    let effort = Effort { gap: 0.0, time, seed: arguments.seed, ..Effort::default() };
-    let mut bar = Bar::new(started, arguments.time);
+    let time = arguments.time.saturating_sub(started.elapsed());
+    let effort = Effort { gap: 0.0, time, seed: arguments.answer.seed, ..Effort::default() };
+    let mut bar = Bar::new(started, Nanos(arguments.time.as_nanos() as u64));
     let packing =
         pack_watched(&table.buffers, arguments.capacity, &effort, &mut |progress| bar.show(progress));
     bar.clear();
     let result = |packing: &Packing| {
         let solved = started.elapsed();
-        if arguments.json {
+        if arguments.answer.json {
             format!("{:#}\n", document(arguments, &table, packing, solved))
         } else {
             page(arguments, &table, packing, solved)
@@ -89,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         }
         Err(LayoutError::DoesNotFit(shortfall)) => {
             let message = format!("{}: {}", arguments.file.display(), complaint(&table, &shortfall));
-            Err(Failure { message, status: 1, out: arguments.json.then(|| result(&shortfall.best)) })
+            Err(Failure { message, status: 1, out: arguments.answer.json.then(|| result(&shortfall.best)) })
         }
         Err(error) => Err(wrong(error.to_string())),
     }
@@ -117,7 +115,7 @@ fn document(arguments: &Arguments, table: &Table, packing: &Packing, solved: Dur
         "proven_bytes": packing.proven.0,
         "gap": packing.gap(),
         "solve_ms": solved.as_secs_f64() * 1e3,
-        "seed": arguments.seed,
+        "seed": arguments.answer.seed,
     })
 }
 

@@ -8,6 +8,8 @@ use tiercel_core::Machine;
 use tiercel_profile::machines;
 use tiercel_workload::nets;
 
+use crate::answer::Answer;
+
 const EXAMPLES: &str = "\
 Examples:
   tiercel list
@@ -22,12 +24,8 @@ pub struct Arguments {
     /// Only these
     #[arg(value_enum)]
     what: Option<What>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of whatever is random; nothing is, here
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// What can be listed.
@@ -43,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let wanted = |what: What| arguments.what.is_none_or(|only| only == what);
     let shipped = machines::names().map(|name| machines::named(name).map_err(|error| error.to_string()));
     let shipped = shipped.collect::<Result<Vec<Machine>, String>>()?;
-    if arguments.json {
+    if arguments.answer.json {
         let mut all = serde_json::Map::new();
         if wanted(What::Networks) {
             let net = |net: &nets::Net| json!({ "name": net.name, "about": net.about, "batch": net.batch });

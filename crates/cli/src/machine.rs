@@ -8,13 +8,14 @@ use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
 use tiercel_workload::spelling::nearest;
 
+use crate::files;
 use crate::progress::Notes;
 
 /// The machine behind `--machine`.
 pub fn open(name: &str) -> Result<Machine, String> {
     let path = Path::new(name);
     if name.contains('/') || path.extension().is_some_and(|extension| extension == "toml") {
-        let text = std::fs::read(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+        let text = files::read(path)?;
         let text = String::from_utf8(text).map_err(|_| format!("{name}: machine file: it is not text"))?;
         return Machine::parse(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()));
     }

@@ -5,6 +5,7 @@
 //! everything else to standard error.
 
 mod amounts;
+mod answer;
 mod compare;
 mod completions;
 mod describe;
@@ -22,6 +23,7 @@ mod report;
 mod reproduce;
 mod run;
 mod scene;
+mod search;
 mod sizes;
 mod staged;
 mod timing;
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments).map_err(Failure::from),
         Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),
         Verb::Reproduce(arguments) => reproduce::run(&arguments).map_err(Failure::from),
-        Verb::Train(arguments) => train::run(&arguments).map_err(Failure::from),
+        Verb::Train(arguments) => train::run(&arguments),
         Verb::Layout(arguments) => layout::run(&arguments),
         Verb::Completions(arguments) => {
             completions::run(&arguments, Arguments::command()).map_err(Failure::from)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tiercel_core::{Bytes, Nanos, Totals};
 use tiercel_run::train::{Lesson, Score};
 
-use crate::figures::{grouped, scaled};
+use crate::figures::{counted, grouped, scaled};
 use crate::wired::Outlook;
 
 /// What a training run did.
@@ -103,15 +103,10 @@ impl Outcome {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let count = grouped(self.lessons.len() as u64);
-        writeln!(
-            out,
-            "{}, batch {}, {}: {count} iterations on {}\n",
-            self.net, self.batch, self.dtype, self.data
-        )?;
+        let count = counted(self.lessons.len() as u64, "iteration");
+        writeln!(out, "{}, batch {}, {}: {count} on {}\n", self.net, self.batch, self.dtype, self.data)?;
         let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");
-        let threads =
-            if self.threads == 1 { "1 thread".to_string() } else { format!("{} threads", self.threads) };
+        let threads = counted(self.threads as u64, "thread");
         row("system", format!("{}, {threads}, seed {}", self.system, self.seed))?;
         if let Some(iteration) = self.resumed {
             row("resumed", format!("after iteration {}", grouped(iteration)))?;

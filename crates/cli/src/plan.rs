@@ -1,25 +1,26 @@
 //! `tiercel plan`: where every tensor should live, how good that is, and what it costs.
 
 use std::fmt::Write;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Bytes, Machine, Nanos};
 use tiercel_plan::recompute::fastest;
+use tiercel_plan::{Outline, Plan};
 use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{DEFAULT, Experience, Fast, Options, Run, Setting, System, named, simulate};
 
 use tiercel_workload::Trace;
 
-use crate::amounts::{duration, share};
+use crate::amounts::share;
+use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
-use crate::scene::{Scene, fraction};
-use crate::sizes::Sizes;
+use crate::scene::{Ground, Scene, fraction};
+use crate::search::Search;
+use crate::sizes::Subject;
 use crate::staged;
-use crate::timing::Source;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,41 +35,32 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A network (`tiercel list` names them), an ONNX file or a trace
-    #[arg(value_name = "NET|FILE")]
-    what: String,
     #[command(flatten)]
-    sizes: Sizes,
-    /// A machine (`tiercel list` names them), a machine file, or `here`
-    #[arg(long, value_name = "M", default_value = "here")]
-    machine: String,
-    /// Where kernel times come from; measuring takes a network and this machine
-    #[arg(long, value_enum, default_value_t = Source::Modelled)]
-    times: Source,
+    subject: Subject,
+    #[command(flatten)]
+    ground: Ground,
     /// Fast memory: a share of what is kept at the peak, or an amount; several for a curve
-    #[arg(long, value_name = "20%|8GiB", value_delimiter = ',', default_value = "20%")]
+    #[arg(
+        long,
+        value_name = "20%|8GiB",
+        value_delimiter = ',',
+        default_value = "20%",
+        allow_hyphen_values = true
+    )]
     fast: Vec<Fast>,
     /// Find the least fast memory with which an iteration takes no longer than this beyond fast-only
-    #[arg(long, value_name = "5%", value_parser = share, conflicts_with = "fast")]
+    #[arg(long, value_name = "5%", value_parser = share, conflicts_with = "fast", allow_hyphen_values = true)]
     within: Option<f64>,
     /// Who plans, or decides while running
     #[arg(long, value_name = "S", default_value = DEFAULT)]
     system: String,
-    /// The gap between plan and bound that is good enough
-    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
-    gap: f64,
-    /// The time after which the best plan so far is taken
-    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
-    time: Duration,
+    #[command(flatten)]
+    search: Search,
     /// Write the plan to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of the search
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// Iterations that are simulated to see how a plan does; the first after the warm-up is like all others.
@@ -83,27 +75,17 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     }
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let scene =
-        Scene::open(&arguments.what, &arguments.sizes, &arguments.machine, arguments.times, staged::cores())?;
-    let options =
-        Options { gap: arguments.gap, time: arguments.time, seed: arguments.seed, ..Options::default() };
+        Scene::open(&arguments.subject, arguments.ground.machine(), arguments.ground.times, staged::cores())?;
+    let options = arguments.search.options(arguments.answer.seed);
     let ends = Ends::new(&scene, options)?;
     let runs = match arguments.within {
         Some(within) => vec![inverse(&scene, system, options, &ends, within)?],
         None => sweep(&scene, system, options, &arguments.fast)?,
     };
     if let Some(path) = &arguments.out {
-        if runs[0].rewritten.is_some() {
-            return Err(format!(
-                "{} computes some activations again, which a plan alone cannot say; `--system autotm-async` only moves",
-                system.name
-            ));
-        }
-        let planned = runs[0].planned.as_ref();
-        let plan = planned.ok_or_else(|| format!("{} does not plan ahead: there is no plan", system.name))?;
-        let text = serde_json::to_string(&plan.plan).map_err(|error| error.to_string())?;
-        files::replace(path, &text)?;
+        write_plan(path, &scene, system, &runs[0])?;
     }
-    if arguments.json {
+    if arguments.answer.json {
         let documents: Vec<Value> = runs.iter().map(|run| document(&scene, run, &ends, arguments)).collect();
         return Ok(match &documents[..] {
             [one] => format!("{one:#}\n"),
@@ -117,6 +99,23 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         _ => curve(&mut page, &scene, &runs, &ends),
     };
     Ok(page)
+}
+
+/// Writes the plan of a run, with what it takes to know what it is for.
+fn write_plan(path: &Path, scene: &Scene, system: &System, run: &Run) -> Result<(), String> {
+    let Some(planned) = &run.planned else {
+        return Err(match system.plans {
+            true => format!(
+                "{} plays best without a plan here, deciding while it runs; `--system autotm-async` makes a plan in any case",
+                system.name
+            ),
+            false => format!("{} does not plan ahead: there is no plan", system.name),
+        });
+    };
+    let outline = Outline::new(played(scene, run), scene.workload.batch());
+    let plan = Plan { outline: Some(outline), ..planned.plan.clone() };
+    let text = serde_json::to_string(&plan).map_err(|error| error.to_string())?;
+    files::replace(path, &text)
 }
 
 /// The two ends that every plan lies between.
@@ -212,7 +211,7 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "batch": scene.workload.batch(),
         "machine": run.machine.name,
         "system": run.system,
-        "seed": arguments.seed,
+        "seed": arguments.answer.seed,
         "peak_bytes": scene.peak.0,
         "fast_bytes": fast.0,
         "fast_fraction": fraction(fast, scene.peak),
@@ -229,6 +228,8 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "fetched_bytes": fetched.0,
         "evicted_bytes": evicted.0,
         "recomputed_ns": recomputed(scene, run).0,
+        "recomputed": plan.map(|plan| &plan.recomputed),
+        "early_updates": plan.map(|plan| plan.early_updates),
         "stall_ns": run.stall().0,
         "peak_fast_bytes": run.peak_fast().0,
         "layout_bytes": layout.map(|bytes| bytes.0),

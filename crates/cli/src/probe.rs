@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tiercel_core::{Backing, Bandwidth, Machine};
 use tiercel_profile::probe::{Found, Settings, here, probe};
 
+use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
 use crate::progress::Notes;
 
@@ -31,12 +32,8 @@ pub struct Arguments {
     /// Write the machine file here too; it is always kept for `--machine here`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of whatever is random; nothing is, here
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or what is wrong.
@@ -61,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if let Some(path) = &arguments.out {
         files::replace(path, found.machine.to_toml())?;
     }
-    if arguments.json {
+    if arguments.answer.json {
         return Ok(format!("{:#}\n", document(&found, &kept)));
     }
     let mut page = String::new();

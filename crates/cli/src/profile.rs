@@ -13,10 +13,11 @@ use tiercel_run::KernelTime;
 use tiercel_workload::trace::Timing;
 use tiercel_workload::{Kernel, Program, text};
 
+use crate::answer::Answer;
 use crate::scene::net_name;
-use crate::sizes::Sizes;
+use crate::sizes::Subject;
 use crate::timing::{self, Outcome};
-use crate::{Failure, files, machine, staged};
+use crate::{Failure, amounts, files, machine, staged};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,12 +29,10 @@ Examples:
 /// Measure how long every kernel takes on this machine, by where its operands lie; what was measured is kept.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("what", |what| what.help("A network (`tiercel list` names them) or an ONNX file")))]
 pub struct Arguments {
-    /// A network (`tiercel list` names them) or an ONNX file
-    #[arg(value_name = "NET|FILE")]
-    what: String,
     #[command(flatten)]
-    sizes: Sizes,
+    subject: Subject,
     /// This machine: `here`, or a machine or machine file that stands for it, such as dram-throttled
     #[arg(long, value_name = "M", default_value = "here")]
     machine: String,
@@ -41,28 +40,24 @@ pub struct Arguments {
     #[arg(long, value_name = "BACKING")]
     slow: Option<Backing>,
     /// Threads that compute [default: one a core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
+    threads: Option<usize>,
     /// Measure once more what was measured while other programs were busy
     #[arg(long)]
     again: bool,
     /// Write the network's trace with the times that were measured to this file, for `plan` and `run`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of whatever is random; nothing is, here
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
-    let workload = arguments.sizes.open(&arguments.what)?;
-    let threads = arguments.threads.map_or_else(staged::cores, |threads| threads as usize);
-    let (program, batch) = timing::program(&arguments.what, workload, threads)?;
+    let workload = arguments.subject.open()?;
+    let threads = arguments.threads.unwrap_or_else(staged::cores);
+    let (program, batch) = timing::program(&arguments.subject.what, workload, threads)?;
     let machine = match (&arguments.slow, arguments.machine.as_str()) {
         (slow, "here") => machine::beside(slow.as_ref().unwrap_or(&Backing::Throttled))?,
         (None, name) => machine::open(name)?,
@@ -77,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let started = Instant::now();
     let outcome = timing::measure(&program, &machine, threads, &mut kept, arguments.again)?;
     let profile = Profile {
-        net: net_name(&arguments.what, &program.trace),
+        net: net_name(&arguments.subject.what, &program.trace),
         batch,
         threads,
         machine: &machine,
@@ -97,7 +92,11 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     if let Some(path) = &arguments.out {
         files::replace(path, text::write(&timed(program.clone(), &outcome)))?;
     }
-    Ok(if arguments.json { format!("{:#}\n", profile.document(arguments.seed)) } else { profile.table() })
+    Ok(if arguments.answer.json {
+        format!("{:#}\n", profile.document(arguments.answer.seed))
+    } else {
+        profile.table()
+    })
 }
 
 /// The trace with what was measured of its kernels.

@@ -9,6 +9,7 @@ use tiercel_core::Bytes;
 use tiercel_report::events::is_events;
 use tiercel_report::{Comparison, Log, Report, Run, csv, perfetto};
 
+use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
 
@@ -38,12 +39,8 @@ pub struct Arguments {
     /// What the page is called
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
-    /// One JSON document instead of the tables
-    #[arg(long)]
-    json: bool,
-    /// Seed of whatever is random; nothing is, here
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or what is wrong.
@@ -66,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             false => csv::runs(out, &report.runs),
         })?;
     }
-    if arguments.json { Ok(format!("{:#}\n", report.document())) } else { Ok(report.text()) }
+    if arguments.answer.json { Ok(format!("{:#}\n", report.document())) } else { Ok(report.text()) }
 }
 
 /// Nothing that is read or written is overwritten.
@@ -85,6 +82,7 @@ fn check_places(arguments: &Arguments) -> Result<(), String> {
         if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other, path)) {
             return Err(format!("{other} and {option} name the same file `{}`", path.display()));
         }
+        files::check(path)?;
     }
     Ok(())
 }

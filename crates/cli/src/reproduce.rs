@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tiercel_systems::Options;
 use tiercel_systems::reproduce::{Claim, Paper, Row, named};
 
-use crate::amounts::duration;
+use crate::amounts::{duration, threads};
+use crate::answer::Answer;
 use crate::files::end_when_interrupted;
 use crate::progress::Notes;
 use crate::staged;
@@ -30,24 +31,20 @@ pub struct Arguments {
     #[arg(value_name = "PAPER")]
     paper: String,
     /// The time after which a planner's best plan so far is taken
-    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     time: Duration,
     /// Simulations at a time [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads, allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of searches
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     end_when_interrupted();
     let paper = named(&arguments.paper)?;
-    let options = Options { time: arguments.time, seed: arguments.seed, ..Options::default() };
+    let options = Options { time: arguments.time, seed: arguments.answer.seed, ..Options::default() };
     let notes = Notes::new();
     let done = std::sync::atomic::AtomicUsize::new(0);
     let tick = || {
@@ -56,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     };
     let rows = paper.reproduce(options, arguments.threads.unwrap_or_else(staged::cores), &tick);
     drop(notes);
-    if arguments.json {
+    if arguments.answer.json {
         return Ok(format!("{:#}\n", document(paper, &rows)));
     }
     let mut page = String::new();

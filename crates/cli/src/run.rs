@@ -2,25 +2,27 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tiercel_core::{Bytes, Machine, Nanos, Stamped};
-use tiercel_plan::Plan;
+use tiercel_plan::{Flaw, Mismatch, Plan};
+use tiercel_profile::machines;
 use tiercel_report::Header;
-use tiercel_systems::planning::play;
+use tiercel_systems::planning::replay;
 use tiercel_systems::{
-    DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, named, simulate_prepared,
+    DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, SystemError, named, simulate_prepared,
 };
 
-use crate::amounts::{self, duration, share};
+use crate::amounts;
+use crate::answer::Answer;
+use crate::figures::counted;
 use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
-use crate::scene::{Scene, document};
-use crate::sizes::Sizes;
+use crate::scene::{Ground, Scene, document};
+use crate::search::Search;
+use crate::sizes::Subject;
 use crate::staged;
-use crate::timing::Source;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,19 +35,12 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A network (`tiercel list` names them), an ONNX file or a trace
-    #[arg(value_name = "NET|FILE")]
-    what: String,
     #[command(flatten)]
-    sizes: Sizes,
-    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here; the plan's with --plan]
-    #[arg(long, value_name = "M")]
-    machine: Option<String>,
-    /// Where kernel times come from; measuring takes a network and this machine
-    #[arg(long, value_enum, default_value_t = Source::Modelled)]
-    times: Source,
+    subject: Subject,
+    #[command(flatten)]
+    ground: Ground,
     /// Fast memory: a share of what is kept at the peak, or an amount
-    #[arg(long, value_name = "20%|8GiB", default_value = "20%")]
+    #[arg(long, value_name = "20%|8GiB", default_value = "20%", allow_hyphen_values = true)]
     fast: Fast,
     /// Who decides where tensors live
     #[arg(long, value_name = "S", default_value = DEFAULT)]
@@ -54,32 +49,24 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = On::Sim)]
     on: On,
     /// Iterations that count
-    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100_000), allow_hyphen_values = true)]
     iterations: u32,
-    /// Play this plan, as `tiercel plan --out` writes it, with the fast memory that it was made for
+    /// Play this plan, as `tiercel plan --out` writes it, on the machine and with the fast memory that it was made for
     #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast"])]
     plan: Option<PathBuf>,
     /// Write what happens to this file, for `tiercel report`
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     /// How many kernels ahead the policy hears what comes; the system's own choice unless set
-    #[arg(long, value_name = "N")]
-    lookahead: Option<usize>,
-    /// For planners: the gap between plan and bound that is good enough
-    #[arg(long, value_name = "1%", default_value = "1%", value_parser = share)]
-    gap: f64,
-    /// For planners: the time after which the best plan so far is taken
-    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration)]
-    time: Duration,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    lookahead: Option<u32>,
+    #[command(flatten)]
+    search: Search,
     /// Threads that compute on the host; results do not depend on them [default: one a core]
-    #[arg(long, value_name = "N", value_parser = amounts::threads)]
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of weights, data and search
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// Where to run.
@@ -91,26 +78,33 @@ enum On {
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
+    end_when_interrupted();
     if let Some(path) = &arguments.events {
         files::check(path)?;
     }
-    let plan = arguments.plan.as_ref().map(read_plan).transpose()?;
+    let plan = arguments.plan.as_deref().map(read_plan).transpose()?;
     let system = match &plan {
         None => Some(named(&arguments.system).map_err(|error| error.to_string())?),
         Some(_) => None,
     };
-    let machine = arguments.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
+    let machine = arguments.ground.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
     let threads = arguments.threads.unwrap_or_else(staged::cores);
-    let machine = machine.unwrap_or("here");
-    let scene = Scene::open(&arguments.what, &arguments.sizes, machine, arguments.times, threads)?;
+    let machine = machine.unwrap_or(arguments.ground.machine());
+    if arguments.ground.machine.is_none() && machine != "here" && machines::named(machine).is_err() {
+        return Err(format!(
+            "the plan is for the machine `{machine}`, which does not ship; give its file as --machine"
+        ));
+    }
+    let scene = Scene::open(&arguments.subject, machine, arguments.ground.times, threads)?;
+    if let Some(plan) = &plan {
+        let meant = plan.meant_for(&scene.trace().name, scene.workload.batch());
+        meant.map_err(|flaw| SystemError::from(flaw).to_string())?;
+    }
     let fast = plan.as_ref().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
     let machine = scene.with_fast(fast);
     let options = Options {
-        gap: arguments.gap,
-        time: arguments.time,
-        lookahead: arguments.lookahead,
-        seed: arguments.seed,
-        ..Options::default()
+        lookahead: arguments.lookahead.map(|kernels| kernels as usize),
+        ..arguments.search.options(arguments.answer.seed)
     };
     let choice = Choice { system, plan, options };
     if arguments.on == On::Host {
@@ -122,9 +116,12 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             threads,
             arguments.events.as_deref(),
         )?;
-        return Ok(if arguments.json { format!("{:#}\n", outcome.document()) } else { outcome.table() });
+        return Ok(if arguments.answer.json {
+            format!("{:#}\n", outcome.document())
+        } else {
+            outcome.table()
+        });
     }
-    end_when_interrupted();
     let machine = system.map_or(machine.clone(), |system| system.machine(scene.trace(), &machine));
     let setting = scene.setting(&machine, options);
     let prepared = choice.prepare(&scene, &machine)?;
@@ -141,8 +138,8 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         header.warmup_iterations = played.warmup;
         write_events(path, &header, &played.events)?;
     }
-    if arguments.json {
-        let mut fields = document(&played, scene.peak, arguments.seed);
+    if arguments.answer.json {
+        let mut fields = document(&played, scene.peak, arguments.answer.seed);
         fields.insert("net".into(), json!(scene.net));
         fields.insert("batch".into(), json!(scene.workload.batch()));
         return Ok(format!("{:#}\n", serde_json::Value::Object(fields)));
@@ -174,13 +171,33 @@ impl Choice {
         let prepared = match (&self.plan, self.system) {
             (Some(plan), _) => {
                 let planned = Planned { plan: plan.clone(), solve: None, met: true };
-                play(planned, setting.trace, setting.machine)
+                replay(planned, &setting)
             }
             (None, Some(system)) => system.prepare(&setting),
             (None, None) => unreachable!("there is one or the other"),
         };
         drop(progress);
-        prepared.map_err(|error| error.to_string())
+        prepared.map_err(|error| match &self.plan {
+            Some(plan) => format!("{error}{}", remedy(&error, plan, setting.machine)),
+            None => error.to_string(),
+        })
+    }
+}
+
+/// What may be behind a plan that does not fit.
+fn remedy(error: &SystemError, plan: &Plan, machine: &Machine) -> String {
+    if plan.machine != machine.name {
+        return format!("; the plan is for the machine `{}`, this is `{}`", plan.machine, machine.name);
+    }
+    let SystemError::Flaw(flaw) = error else { return String::new() };
+    match flaw.as_ref() {
+        Flaw::Other(Mismatch::Size { tensor, .. } | Mismatch::Missing { tensor, .. })
+            if tensor.ends_with(".workspace") =>
+        {
+            "; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`"
+                .to_string()
+        }
+        _ => String::new(),
     }
 }
 
@@ -192,9 +209,9 @@ pub fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> Result<
     files::replace(path, &lines)
 }
 
-fn read_plan(path: &PathBuf) -> Result<Plan, String> {
+fn read_plan(path: &Path) -> Result<Plan, String> {
     let shown = path.display();
-    let text = std::fs::read(path).map_err(|error| format!("cannot read `{shown}`: {error}"))?;
+    let text = files::read(path)?;
     serde_json::from_slice(&text).map_err(|error| format!("{shown}: not a plan: {error}"))
 }
 
@@ -207,7 +224,8 @@ fn table(scene: &Scene, run: &Run) -> String {
 
 fn write_table(out: &mut String, scene: &Scene, run: &Run) -> std::fmt::Result {
     let n = run.iterations.len() as u64;
-    writeln!(out, "{}: {n} simulated iterations under {}\n", scene.title(), run.system)?;
+    let many = counted(n, "simulated iteration");
+    writeln!(out, "{}: {many} under {}\n", scene.title(), run.system)?;
     let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");
     let fast = run.machine.tiers[0].capacity;
     let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;

@@ -1,13 +1,32 @@
 //! What `plan`, `run` and `compare` have in common: a workload on a machine, and what a simulated run of it amounts to.
 
+use clap::Args;
 use serde_json::{Map, Value, json};
 use tiercel_core::{Bytes, Machine, TierId};
 use tiercel_systems::{Fast, Options, Run, Setting, Times};
 use tiercel_workload::{Lifetimes, Trace, Workload};
 
 use crate::machine;
-use crate::sizes::Sizes;
+use crate::sizes::Subject;
 use crate::timing::{self, Source};
+
+/// What a workload is played on.
+#[derive(Args)]
+pub struct Ground {
+    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here]
+    #[arg(long, value_name = "M")]
+    pub machine: Option<String>,
+    /// Where kernel times come from; measuring takes a network and this machine
+    #[arg(long, value_enum, default_value_t = Source::Modelled)]
+    pub times: Source,
+}
+
+impl Ground {
+    /// The machine's name.
+    pub fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or("here")
+    }
+}
 
 /// A workload on a machine.
 pub struct Scene {
@@ -28,13 +47,12 @@ pub struct Scene {
 impl Scene {
     /// Opens what the user names, with kernel times from where the user wants them.
     pub fn open(
-        what: &str,
-        sizes: &Sizes,
+        subject: &Subject,
         machine_name: &str,
         source: Source,
         threads: usize,
     ) -> Result<Scene, String> {
-        let workload = sizes.open(what)?;
+        let (workload, what) = (subject.open()?, subject.what.as_str());
         let machine = machine::open(machine_name)?;
         let (workload, times) = match source {
             Source::Modelled => (workload, machine::times(&machine)?),
@@ -50,7 +68,7 @@ impl Scene {
         Ok(Scene {
             net: net_name(what, workload.trace()),
             workload,
-            dtype: sizes.dtype(),
+            dtype: subject.sizes.dtype(),
             peak,
             machine,
             times,

@@ -1,26 +1,45 @@
-//! What a user names and chooses of a workload: the arguments that verbs share.
+//! What a user names and chooses of a workload: arguments that verbs share.
 
 use clap::{Args, ValueEnum};
 use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::{Workload, nets, open};
 
-/// A workload and its sizes.
+use crate::amounts::count;
+
+/// A workload in some size.
+#[derive(Args)]
+pub struct Subject {
+    /// A network (`tiercel list` names them), an ONNX file or a trace
+    #[arg(value_name = "NET|FILE")]
+    pub what: String,
+    #[command(flatten)]
+    pub sizes: Sizes,
+}
+
+impl Subject {
+    /// The network of this name, or else the file, in these sizes.
+    pub fn open(&self) -> Result<Workload, String> {
+        self.sizes.open(&self.what)
+    }
+}
+
+/// The sizes of a network, and whatever else makes it another.
 #[derive(Args)]
 pub struct Sizes {
     /// Samples in a batch
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
     pub batch: Option<u64>,
-    /// Height and width of an image
-    #[arg(long, value_name = "N")]
-    image: Option<u64>,
+    /// Height and width of an image [default: the network's own; where there is data to learn from, its]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
+    pub image: Option<u64>,
     /// Positions or time steps of a sequence
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
     sequence: Option<u64>,
     /// Layers or blocks, for networks that have the choice
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
     depth: Option<u64>,
     /// Features of a layer, for networks that have the choice
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
     width: Option<u64>,
     /// Number format of weights and activations
     #[arg(long, value_enum, default_value_t = Format::F32)]
@@ -56,7 +75,8 @@ impl Sizes {
         self.options().dtype.name()
     }
 
-    fn options(&self) -> nets::Options {
+    /// What a network is built by.
+    pub fn options(&self) -> nets::Options {
         nets::Options {
             batch: self.batch,
             image: self.image,

@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run::{Choice, write_events};
 use crate::scene::Scene;
-use crate::wired::{self, Wired};
+use crate::wired::{self, Wired, emulated};
 
 /// One thread for each core.
 pub fn cores() -> usize {
@@ -81,11 +81,7 @@ pub fn run(
         peak,
         fast: machine.tier(TierId(0)).capacity,
         slow: slowest.backing.to_string(),
-        emulated: machine
-            .tier_ids()
-            .filter(|tier| trainer.emulated(*tier))
-            .map(|tier| machine.tier(tier).name.clone())
-            .collect(),
+        emulated: emulated(&trainer, &machine),
         outlook,
         lessons,
         totals: trainer.totals().clone(),

@@ -1,11 +1,11 @@
 //! `tiercel train`: trains a network on this machine's memory with real arithmetic.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use tiercel_core::{Backing, Bytes, Machine, TierId};
 use tiercel_run::kernels::{Library, prepare};
@@ -14,14 +14,16 @@ use tiercel_run::train::{
     Data, Images, Lesson, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room, with_rate,
 };
 use tiercel_systems::{DEFAULT, Fast, Options, named};
-use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::{Lifetimes, Program, Workload, nets, open};
 
-use crate::amounts::{self, duration};
-use crate::machine;
+use crate::amounts::{self, count, duration};
+use crate::answer::Answer;
+use crate::figures::counted;
 use crate::outcome::Outcome;
+use crate::sizes::Sizes;
 use crate::trial::Trial;
-use crate::wired::{self, Wired};
+use crate::wired::{self, Wired, emulated};
+use crate::{Failure, files, machine, staged};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,32 +43,16 @@ pub struct Arguments {
     /// What to learn from: `digits` (comes with Tiercel), `synthetic`, a folder of IDX files as MNIST has them, or a file of text
     #[arg(long, value_name = "DATA")]
     data: Option<String>,
-    /// Samples in a batch
-    #[arg(long, value_name = "N")]
-    batch: Option<u64>,
-    /// Height and width of an image; the data's own unless set
-    #[arg(long, value_name = "N")]
-    image: Option<u64>,
-    /// Positions or time steps of a sequence
-    #[arg(long, value_name = "N")]
-    sequence: Option<u64>,
-    /// Layers or blocks, for networks that have the choice
-    #[arg(long, value_name = "N")]
-    depth: Option<u64>,
-    /// Features of a layer, for networks that have the choice
-    #[arg(long, value_name = "N")]
-    width: Option<u64>,
-    /// Number format of weights and activations
-    #[arg(long, value_enum, default_value_t = Format::F32)]
-    dtype: Format,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Train until so many iterations are done, those before a checkpoint included
-    #[arg(long, value_name = "K", conflicts_with = "epochs")]
+    #[arg(long, value_name = "K", conflicts_with = "epochs", value_parser = count, allow_hyphen_values = true)]
     iterations: Option<u64>,
     /// Train until the data has been seen so many times [default: 5; 10 iterations on synthetic data]
-    #[arg(long, value_name = "E")]
+    #[arg(long, value_name = "E", value_parser = count, allow_hyphen_values = true)]
     epochs: Option<u64>,
     /// Fast memory: a share of what training keeps in memory at its peak, or an amount [default: 20%; enough for fast-only]
-    #[arg(long, value_name = "20%|8MiB")]
+    #[arg(long, value_name = "20%|8MiB", allow_hyphen_values = true)]
     fast: Option<Fast>,
     /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
     #[arg(long, value_name = "BACKING", default_value = "throttled")]
@@ -74,57 +60,35 @@ pub struct Arguments {
     /// Who decides where tensors live (`tiercel list` names them) [default: tiercel]
     #[arg(long, value_name = "S")]
     system: Option<String>,
-    /// Where the page goes that compares the systems, when all are compared
-    #[arg(long, value_name = "FILE", default_value = "report.html")]
-    html: PathBuf,
+    /// Where the page goes that compares the systems, when all are compared [default: report.html]
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// For planners: the time after which the best plan so far is taken
-    #[arg(long, value_name = "5s", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "5s", default_value = "5s", value_parser = duration, allow_hyphen_values = true)]
     time: Duration,
     /// How many kernels ahead the policy hears what comes; the system's own choice unless set
-    #[arg(long, value_name = "N")]
-    lookahead: Option<usize>,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    lookahead: Option<u32>,
     /// Learning rate; each optimizer has its own default
-    #[arg(long, value_name = "RATE", value_parser = amounts::rate)]
+    #[arg(long, value_name = "RATE", value_parser = amounts::rate, allow_hyphen_values = true)]
     lr: Option<f32>,
     /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP], in iterations
     #[arg(long, value_name = "SCHEDULE", default_value = "constant", value_parser = plausible)]
     schedule: String,
-    /// How weights change; each network has its own default
-    #[arg(long, value_enum)]
-    optimizer: Option<Rule>,
     /// Write weights, optimizer state and progress to this file at the end (safetensors)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Write the checkpoint after every so many iterations too
-    #[arg(long, value_name = "N", requires = "checkpoint")]
+    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
     every: Option<u64>,
     /// Go on from the checkpoint if it is there
     #[arg(long, requires = "checkpoint")]
     resume: bool,
     /// Threads that compute; results do not depend on them [default: one a core]
-    #[arg(long, value_name = "N", value_parser = amounts::threads)]
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// One JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Seed of weights, data and chance; a resumed run keeps its own
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
-}
-
-/// The number formats on the command line.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    F32,
-    Bf16,
-}
-
-/// The optimizers on the command line.
-#[derive(Clone, Copy, ValueEnum)]
-enum Rule {
-    Sgd,
-    Momentum,
-    Adamw,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 impl Arguments {
@@ -144,8 +108,11 @@ impl Arguments {
 
 /// The main job: all systems side by side.
 fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
+    if arguments.iterations == Some(0) {
+        return Err("--iterations 0: systems are compared by at least 1 iteration".to_string());
+    }
     let source = Source::open(arguments)?;
-    let sizes = (arguments.batch.or(Some(TRIAL_BATCH)), arguments.image.or(Some(TRIAL_IMAGE)));
+    let sizes = (arguments.sizes.batch.or(Some(TRIAL_BATCH)), arguments.sizes.image.or(Some(TRIAL_IMAGE)));
     let (program, batch) = program(arguments, sizes, &source)?;
     Trial {
         net: arguments.net(),
@@ -158,9 +125,9 @@ fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
         data: &|| Source::open(arguments)?.data(),
         iterations: arguments.iterations.unwrap_or(TRIAL_ITERATIONS).min(1_000_000) as u32,
         threads,
-        seed: arguments.seed,
-        html: &arguments.html,
-        json: arguments.json,
+        seed: arguments.answer.seed,
+        html: arguments.html.as_deref().unwrap_or(Path::new("report.html")),
+        json: arguments.answer.json,
     }
     .run()
 }
@@ -172,12 +139,24 @@ const TRIAL_IMAGE: u64 = 32;
 const TRIAL_ITERATIONS: u64 = 8;
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
-    let threads =
-        arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+    let threads = arguments.threads.unwrap_or_else(staged::cores);
     if arguments.is_trial() {
-        return trial(arguments, threads);
+        files::end_when_interrupted();
+        return Ok(trial(arguments, threads)?);
     }
+    if arguments.html.is_some() {
+        let message = "--html is for the page that compares systems; that is made where no network, no --system, no \
+                       --epochs and no --checkpoint is given";
+        return Err(Failure::usage(message.to_string()));
+    }
+    arguments.checkpoint.as_deref().map_or(Ok(()), files::check)?;
+    watch_for_interrupts()?;
+    Ok(alone(arguments, threads)?)
+}
+
+/// One network under one system.
+fn alone(arguments: &Arguments, threads: usize) -> Result<String, String> {
     let system = named(arguments.system()).map_err(|error| error.to_string())?;
     let source = Source::open(arguments)?;
     let task = task(arguments, &source, threads)?;
@@ -196,12 +175,12 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let schedule = schedule(&arguments.schedule, until)?;
     let options = Options {
         time: arguments.time,
-        lookahead: arguments.lookahead,
-        seed: arguments.seed,
+        lookahead: arguments.lookahead.map(|kernels| kernels as usize),
+        seed: arguments.answer.seed,
         ..Options::default()
     };
     let Wired { task, machine, prepared, outlook } = Wired::plan(system, &task, machine, threads, options)?;
-    let settings = Settings { seed: arguments.seed, schedule, lookahead: 0 };
+    let settings = Settings { seed: arguments.answer.seed, schedule, lookahead: 0 };
     let mut trainer = wired::trainer(&task, &machine, prepared, data, settings, threads)?;
 
     let resumed = resume(arguments, &mut trainer, schedule)?;
@@ -215,10 +194,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let outcome = Outcome {
         net: arguments.net().to_string(),
         batch,
-        dtype: match arguments.dtype {
-            Format::F32 => "f32",
-            Format::Bf16 => "bf16",
-        },
+        dtype: arguments.sizes.dtype(),
         data: trainer.about_data(),
         system: arguments.system().to_string(),
         threads,
@@ -226,11 +202,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         peak,
         fast: machine.tier(TierId(0)).capacity,
         slow: machine.tier(TierId(1)).backing.to_string(),
-        emulated: machine
-            .tier_ids()
-            .filter(|t| trainer.emulated(*t))
-            .map(|t| machine.tier(t).name.clone())
-            .collect(),
+        emulated: emulated(&trainer, &machine),
         outlook,
         lessons,
         totals: trainer.totals().clone(),
@@ -240,7 +212,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         interrupted,
         checkpoint: saved,
     };
-    if arguments.json { Ok(format!("{:#}\n", outcome.document())) } else { Ok(outcome.table()) }
+    if arguments.answer.json { Ok(format!("{:#}\n", outcome.document())) } else { Ok(outcome.table()) }
 }
 
 /// The data, before it is known whether it fits.
@@ -297,7 +269,7 @@ fn digits() -> Result<Images, String> {
 
 /// The network with everything that was chosen, ready for the kernels.
 fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, String> {
-    let (program, batch) = program(arguments, (arguments.batch, arguments.image), source)?;
+    let (program, batch) = program(arguments, (arguments.sizes.batch, arguments.sizes.image), source)?;
     Ok(Task::new(program, batch, |program| prepare(program, threads)))
 }
 
@@ -318,20 +290,8 @@ fn program(
     let options = nets::Options {
         batch,
         image: side.or(image),
-        sequence: arguments.sequence,
-        depth: arguments.depth,
-        width: arguments.width,
         words: matches!(source, Source::Text(_)).then_some(Text::WORDS),
-        dtype: match arguments.dtype {
-            Format::F32 => DType::F32,
-            Format::Bf16 => DType::Bf16,
-        },
-        optimizer: arguments.optimizer.map(|rule| match rule {
-            Rule::Sgd => Optimizer::SGD,
-            Rule::Momentum => Optimizer::MOMENTUM,
-            Rule::Adamw => Optimizer::ADAMW,
-        }),
-        ..nets::Options::default()
+        ..arguments.sizes.options()
     };
     let workload = open(arguments.net(), &options).map_err(|error| error.to_string())?;
     let Workload::Program { mut program, batch } = workload else {
@@ -380,6 +340,10 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
 fn schedule(text: &str, until: u64) -> Result<Schedule, String> {
     let whole = match text.split(':').collect::<Vec<_>>()[..] {
         ["cosine"] => format!("cosine:0:{until}"),
+        ["cosine", warmup] if warmup.parse().is_ok_and(|warmup: u64| warmup > until) => {
+            let whole = counted(until, "iteration");
+            return Err(format!("--schedule {text}: the warm-up is longer than the run, which has {whole}"));
+        }
         ["cosine", warmup] => format!("cosine:{warmup}:{until}"),
         _ => text.to_string(),
     };
@@ -401,10 +365,6 @@ fn resume(
 ) -> Result<Option<u64>, String> {
     let Some(path) = &arguments.checkpoint else { return Ok(None) };
     checkpoint::tidy(path).map_err(|error| error.to_string())?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(format!("checkpoint `{}`: there is no folder `{}`", path.display(), folder.display()));
-    }
     if !arguments.resume || !path.exists() {
         return Ok(None);
     }
@@ -421,19 +381,28 @@ fn resume(
 /// Whether somebody wants the run to end.
 static STOP: AtomicBool = AtomicBool::new(false);
 
+/// Whether there is something to end well: an iteration that is being learnt from.
+static LEARNING: AtomicBool = AtomicBool::new(false);
+
+/// From now on an interrupt ends the program; once it learns, it ends after the iteration, and a second interrupt does not
+/// wait for that.
+fn watch_for_interrupts() -> Result<(), String> {
+    let handler = || {
+        if !LEARNING.load(Ordering::SeqCst) || STOP.swap(true, Ordering::SeqCst) {
+            tiercel_run::files::discard();
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))
+}
+
 /// Trains until enough iterations are done, or somebody wants it to end.
 fn learn(
     arguments: &Arguments,
     trainer: &mut Trainer<'_, Library>,
     until: u64,
 ) -> Result<(Vec<Lesson>, bool), String> {
-    // A second interrupt does not wait for the iteration.
-    let handler = || {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    };
-    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))?;
+    LEARNING.store(true, Ordering::SeqCst);
     let mut bar = Bar::new(until);
     let mut lessons = Vec::new();
     while trainer.iteration() < until && !STOP.load(Ordering::SeqCst) {
@@ -441,7 +410,7 @@ fn learn(
         bar.show(trainer.iteration(), lesson.loss);
         lessons.push(lesson);
         if let (Some(every), Some(path)) = (arguments.every, &arguments.checkpoint)
-            && trainer.iteration().is_multiple_of(every.max(1))
+            && trainer.iteration().is_multiple_of(every)
             && trainer.iteration() < until
         {
             trainer.save(path).map_err(|error| error.to_string())?;

@@ -161,8 +161,8 @@ impl Trial<'_> {
         }
         let counted = &lessons[warmup as usize..];
         let emulated = |tier: TierId| trainer.emulated(tier);
-        let names = machine.tier_ids().filter(|t| emulated(*t)).map(|t| machine.tier(t).name.clone());
-        let mut row = Row { emulated: names.collect(), ..self.row(system.name, machine, peak) };
+        let mut row =
+            Row { emulated: wired::emulated(&trainer, machine), ..self.row(system.name, machine, peak) };
         row.iteration_ns = counted.iter().map(|l| l.figures.time.0).collect();
         row.loss = lessons.iter().map(|l| f64::from(l.loss)).collect();
         row.fetched_bytes = counted.iter().map(|l| l.figures.fetched).sum();

@@ -90,3 +90,9 @@ pub fn trainer<'t>(
     let library = |program: &_| Library::new(program, threads);
     Trainer::new(task, machine, prepared.policy, data, settings, library).map_err(|error| error.to_string())
 }
+
+/// The tiers of a machine that are emulated, by their names.
+pub fn emulated(trainer: &Trainer<'_, Library>, machine: &Machine) -> Vec<String> {
+    let tiers = machine.tier_ids().filter(|tier| trainer.emulated(*tier));
+    tiers.map(|tier| machine.tier(tier).name.clone()).collect()
+}

@@ -136,7 +136,7 @@ fn what_cannot_be_read_ends_with_status_two() {
     for words in [
         "small.csv --capacity much",
         "small.csv --capacity -1",
-        "small.csv --time 3",
+        "small.csv --time soon",
         "",
         "small.csv --seed x",
     ] {

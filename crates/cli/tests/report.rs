@@ -253,14 +253,14 @@ fn complaints_say_what_is_wrong_and_where() {
     folder.bad(
         &["events.jsonl", "--html", "none/r.html"],
         expect![[r#"
-        tiercel: cannot write `none/r.html`: No such file or directory (os error 2)
-    "#]],
+            tiercel: cannot write `none/r.html`: there is no folder `none`
+        "#]],
     );
     folder.bad(
         &["events.jsonl", "--html", "inside"],
         expect![[r#"
-        tiercel: cannot write `inside`: Is a directory (os error 21)
-    "#]],
+            tiercel: cannot write `inside`: it is a folder
+        "#]],
     );
     folder.bad(
         &["events.jsonl", "--csv", "./events.jsonl"],

@@ -138,7 +138,7 @@ fn complaints_say_what_would_do() {
     assert!(complaint(&["gpt2", "--data", "digits", "--depth", "1"]).contains("images of 8x8 do not fit"));
     assert!(complaint(&["cnn", "--image", "4"]).contains("images of 8x8 do not fit"));
     let empty = complaint(&["cnn", "--data", &folder.0.display().to_string()]);
-    assert!(empty.contains("no file of images: none of train-images-idx3-ubyte"), "{empty}");
+    assert!(empty.contains("no file of images: there is no train-images-idx3-ubyte"), "{empty}");
     let nowhere = complaint(&[&SMALL[..], &["--checkpoint", "/no/such/file"]].concat());
     assert!(nowhere.contains("there is no folder `/no/such`"), "{nowhere}");
     let broken = complaint(&[&SMALL[..], &["--lr", "1e30"]].concat());

@@ -15,6 +15,7 @@ mod margins;
 pub mod offsets;
 #[cfg(test)]
 mod oracle;
+pub mod outline;
 mod overlap;
 mod paths;
 pub mod plan;
@@ -34,6 +35,7 @@ pub use exact::Exact;
 pub use highs::HighsError;
 pub use implementations::implemented;
 pub use offsets::{Arranged, arranged, arranged_anew};
+pub use outline::{Mismatch, Outline};
 pub use plan::{Action, Birth, Implementation, Move, Plan};
 pub use problem::{Formulation, PlanError, Problem};
 pub use solve::{Effort, Solution, Stop, solve};

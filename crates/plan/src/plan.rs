@@ -6,11 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 use tiercel_core::{Bytes, Machine, TierId};
-use tiercel_workload::Trace;
+use tiercel_workload::rewriting::Rewriting;
+use tiercel_workload::{Program, Trace};
 
+use crate::outline::Outline;
 use crate::paths::{Flight, State, States};
 use crate::problem::{Formulation, Item, Problem};
 use crate::solve::Solution;
+use crate::verify::Flaw;
 
 /// Where every tensor lives at every step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +40,15 @@ pub struct Plan {
     /// The kernels that do not run as they are written but as one of their alternatives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub implementations: Vec<Implementation>,
+    /// Whether it is for the program with each weight updated as soon as it can be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early_updates: bool,
+    /// The tensors that the program, as the plan is for it, drops after the forward pass and computes again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recomputed: Vec<String>,
+    /// What the trace that it is for looks like, where the plan says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outline: Option<Outline>,
 }
 
 /// The implementation of a kernel that was chosen.
@@ -113,6 +125,9 @@ impl Plan {
             births: Vec::new(),
             moves: Vec::new(),
             implementations: Vec::new(),
+            early_updates: false,
+            recomputed: Vec::new(),
+            outline: None,
         };
         for (item, path) in problem.items.iter().zip(&solution.paths) {
             let tensor = &trace.tensor(item.tensor).name;
@@ -149,6 +164,24 @@ impl Plan {
         }
         plan.moves.sort_by(|a, b| (a.start, a.done, &a.tensor).cmp(&(b.start, b.done, &b.tensor)));
         plan
+    }
+
+    /// Says how the program was rewritten for whose trace the plan was made.
+    pub fn rewritten_as(mut self, rewriting: &Rewriting) -> Plan {
+        (self.early_updates, self.recomputed) = (rewriting.early_updates, rewriting.recomputed.clone());
+        self
+    }
+
+    /// A program as the plan is for it: `None` where that is the program as it is. A trace has no program behind it,
+    /// and is played as it is or not at all.
+    pub fn rewrite(&self, trace: &Trace, program: Option<&Program>) -> Result<Option<Program>, Flaw> {
+        self.meant_for(&trace.name, None)?;
+        let rewriting = Rewriting { early_updates: self.early_updates, recomputed: self.recomputed.clone() };
+        match program {
+            _ if rewriting.is_none() => Ok(None),
+            Some(program) => program.rewritten(&rewriting).map(Some).map_err(Flaw::Rewriting),
+            None => Err(Flaw::NoProgram),
+        }
     }
 
     /// How much less the best plan of this kind could take, as a share of this one.

@@ -5,9 +5,11 @@
 use std::collections::HashMap;
 
 use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_workload::rewriting::RewriteError;
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Lifetimes, TensorId, Trace};
 
+use crate::outline::Mismatch;
 use crate::plan::{Action, Move, Plan};
 
 /// Why a plan must not run.
@@ -21,6 +23,17 @@ pub enum Flaw {
         /// What the trace is.
         trace: String,
     },
+    /// It is for another version of the trace.
+    #[error(transparent)]
+    Other(#[from] Mismatch),
+    /// It is for a program that was rewritten in a way in which this one cannot be.
+    #[error("the plan is for another network: {0}")]
+    Rewriting(RewriteError),
+    /// It is for a program that was rewritten, and there is a trace alone.
+    #[error(
+        "the plan is for a network that is rewritten: weights are updated early or tensors computed again; a trace cannot be"
+    )]
+    NoProgram,
     /// It names something that does not exist.
     #[error("the plan names the {kind} `{name}`, which does not exist")]
     Unknown {
@@ -173,9 +186,8 @@ pub fn verify(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<(), Flaw>
 
 /// Plays a plan through, and tells what is where when.
 pub(crate) fn replay(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Vec<Stay>, Flaw> {
-    if plan.net != trace.name {
-        return Err(Flaw::OtherTrace { plan: plan.net.clone(), trace: trace.name.clone() });
-    }
+    plan.meant_for(&trace.name, None)?;
+    plan.outline.as_ref().map_or(Ok(()), |outline| outline.check(trace))?;
     let ids: HashMap<&str, usize> =
         trace.tensors.iter().enumerate().map(|(at, t)| (t.name.as_str(), at)).collect();
     let tensor = |name: &str| {

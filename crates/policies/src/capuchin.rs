@@ -20,7 +20,7 @@ use tiercel_workload::TensorId;
 use tiercel_workload::lifetimes::Class;
 
 use crate::gather::gather;
-use crate::moves::{Pricing, evict, make_room, prefetch};
+use crate::moves::{Pricing, evict, place, prefetch};
 use crate::notebook::{Ended, Known, Notebook};
 use crate::recency::Recency;
 
@@ -239,21 +239,8 @@ impl Policy for Capuchin {
     }
 
     fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {
-        let size = m.size(object)?;
         self.notebook.placed(m, object);
-        let pricing = Pricing { recency: &self.recency, keep: &[] };
-        for tier in m.machine().tier_ids() {
-            let mut region = m.allocate(tier, size);
-            if region.is_err() && make_room(m, pricing, object, tier)? {
-                region = m.allocate(tier, size);
-            }
-            if let Ok(region) = region {
-                m.set_primary(object, region)?;
-                self.recency.borrow_mut().touch(object, tier);
-                return Ok(());
-            }
-        }
-        Err(m.no_room(object, m.machine().slowest()))
+        place(m, &self.recency, object)
     }
 
     fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {

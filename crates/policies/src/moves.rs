@@ -89,6 +89,23 @@ pub fn prefetch(
     Ok(true)
 }
 
+/// Gives an object its first memory on the fastest tier that has room, or where others can make some.
+pub fn place(m: &mut Manager, recency: &RefCell<Recency>, object: ObjectId) -> Result<(), Error> {
+    let size = m.size(object)?;
+    for tier in m.machine().tier_ids() {
+        let mut region = m.allocate(tier, size);
+        if region.is_err() && make_room(m, Pricing { recency, keep: &[] }, object, tier)? {
+            region = m.allocate(tier, size);
+        }
+        if let Ok(region) = region {
+            m.set_primary(object, region)?;
+            recency.borrow_mut().touch(object, tier);
+            return Ok(());
+        }
+    }
+    Err(m.no_room(object, m.machine().slowest()))
+}
+
 /// Clears the cheapest stretch of a tier that can hold an object, by evicting what lies there. Returns whether it
 /// could.
 pub fn make_room(

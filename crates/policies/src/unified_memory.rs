@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use tiercel_core::{Bytes, Error, Hint, Manager, ObjectId, Operand, Policy, Step, TierId};
 
 use crate::gather::gather;
-use crate::moves::{Pricing, make_room};
+use crate::moves::{Pricing, make_room, place};
 use crate::recency::Recency;
 
 /// What one fault brings in.
@@ -63,20 +63,7 @@ impl Policy for UnifiedMemory {
 
     /// The first touch is the device's: what leaves for it is the least recently used.
     fn place(&mut self, m: &mut Manager, object: ObjectId) -> Result<(), Error> {
-        let size = m.size(object)?;
-        let pricing = Pricing { recency: &self.recency, keep: &[] };
-        for tier in m.machine().tier_ids() {
-            let mut region = m.allocate(tier, size);
-            if region.is_err() && make_room(m, pricing, object, tier)? {
-                region = m.allocate(tier, size);
-            }
-            if let Ok(region) = region {
-                m.set_primary(object, region)?;
-                self.recency.borrow_mut().touch(object, tier);
-                return Ok(());
-            }
-        }
-        Err(m.no_room(object, m.machine().slowest()))
+        place(m, &self.recency, object)
     }
 
     fn hint(&mut self, m: &mut Manager, object: ObjectId, hint: Hint) -> Result<(), Error> {

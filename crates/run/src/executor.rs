@@ -254,8 +254,9 @@ impl<'t> Executor<'t> {
         policy: &mut dyn Policy,
         at: usize,
     ) -> Result<(), Error> {
-        if self.lookahead > 0 && at + self.lookahead < self.scripts.len() {
-            self.announce(manager, policy, at + self.lookahead)?;
+        let ahead = at.saturating_add(self.lookahead);
+        if self.lookahead > 0 && ahead < self.scripts.len() {
+            self.announce(manager, policy, ahead)?;
         }
         self.places.clear();
         for operand in &self.operands {

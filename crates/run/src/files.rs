@@ -22,6 +22,19 @@ pub fn discard() {
     }
 }
 
+/// Whether a file could be written to `path`, by writing an empty one beside it.
+pub fn try_place(path: &Path) -> io::Result<()> {
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if path.exists() && !path.is_file() {
+        return Ok(());
+    }
+    let aside = aside(path);
+    unfinished().push(aside.clone());
+    let tried = File::create(&aside).and_then(|_| fs::remove_file(&aside));
+    unfinished().retain(|other| *other != aside);
+    tried
+}
+
 /// Writes `contents` to `path`. Whoever reads the file meanwhile, or after a crash, finds what was there before or all of
 /// `contents`; what is no file, such as a pipe, is written to as it is.
 pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {

@@ -17,7 +17,9 @@ pub enum Fast {
 
 /// Why a text is no amount of fast memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither a share of the peak such as 20% nor a size such as 8GiB")]
+#[error(
+    "`{0}` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB"
+)]
 pub struct FastError(String);
 
 impl Fast {

@@ -104,7 +104,15 @@ pub(crate) fn follow(planner: Planner, setting: &Setting<'_>) -> Result<Prepared
     play(planner.plan(setting)?, setting.trace, setting.machine)
 }
 
-/// The policy that plays a plan, if the plan can be played.
+/// The policy that plays a plan, with the program rewritten as the plan is for it.
+pub fn replay(planned: Planned, setting: &Setting<'_>) -> Result<Prepared, SystemError> {
+    let rewritten = planned.plan.rewrite(setting.trace, setting.program)?.map(Arc::new);
+    let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
+    let prepared = play(planned, trace, setting.machine)?;
+    Ok(Prepared { rewritten, ..prepared })
+}
+
+/// The policy that plays a plan for just this trace, if the plan can be played.
 pub fn play(planned: Planned, trace: &Trace, machine: &Machine) -> Result<Prepared, SystemError> {
     let implemented = match planned.plan.implementations.as_slice() {
         [] => None,

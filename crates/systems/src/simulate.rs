@@ -109,14 +109,10 @@ pub fn simulate_recorded(
 /// A plan is made once: what is predicted is what will be played.
 pub fn predict(system: &System, setting: &Setting<'_>) -> Result<(Run, Prepared), SystemError> {
     let prepared = system.prepare(setting)?;
-    let (planned, rewritten) = (prepared.planned.clone(), prepared.rewritten.clone());
+    let planned = prepared.planned.clone();
     let predicted = simulate_prepared(system.name, prepared, setting, 1, Recording::Off)?;
     let again = match planned {
-        Some(planned) => {
-            let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
-            let again = crate::planning::play(planned, trace, setting.machine)?;
-            Prepared { rewritten, ..again }
-        }
+        Some(planned) => crate::planning::replay(planned, setting)?,
         None => system.prepare(setting)?,
     };
     Ok((predicted, again))

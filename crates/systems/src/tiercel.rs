@@ -210,6 +210,9 @@ impl Search {
 /// The asynchronous plan for a program, rewritten or as it is.
 fn planned(setting: &Setting<'_>, rewritten: Option<Arc<Program>>) -> Result<Tried, SystemError> {
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
-    let planned = Planner::Asynchronous.plan(&Setting { trace, ..*setting })?;
+    let mut planned = Planner::Asynchronous.plan(&Setting { trace, ..*setting })?;
+    if let Some(program) = &rewritten {
+        planned.plan = planned.plan.rewritten_as(program.rewriting());
+    }
     Way::Planned(Box::new(planned), rewritten).tried(setting)
 }

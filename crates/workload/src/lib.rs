@@ -40,6 +40,7 @@ pub mod lifetimes;
 pub mod nets;
 pub mod open;
 pub mod recompute;
+pub mod rewriting;
 pub mod schedule;
 pub mod spelling;
 mod storage;

@@ -1,5 +1,7 @@
 //! From what a user names to a workload: a network by its name, or a file by its type.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::graph::GraphError;
@@ -109,10 +111,26 @@ pub fn open(what: &str, options: &Options) -> Result<Workload, OpenError> {
     Err(OpenError::Unknown { name: what.to_string(), nearest: nets::nearest(what).map(|net| net.name) })
 }
 
+/// What is read at most of a pipe or a device, which need not have an end.
+const MOST: u64 = 256 << 20;
+
+/// All of a file; of a pipe or a device, up to 256 MiB.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.is_file() {
+        file.read_to_end(&mut bytes)?;
+    } else if file.take(MOST + 1).read_to_end(&mut bytes)? as u64 > MOST {
+        let endless = "it is no file, and has more than 256 MiB";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, endless));
+    }
+    Ok(bytes)
+}
+
 /// Opens a file by its type: the one place that knows the types.
 fn file(what: &str, path: &Path, options: &Options) -> Result<Workload, OpenError> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    let bytes = std::fs::read(path).map_err(|error| OpenError::File { path: what.to_string(), error })?;
+    let bytes = read(path).map_err(|error| OpenError::File { path: what.to_string(), error })?;
     if extension.eq_ignore_ascii_case("onnx") {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("network");
         let imported = onnx::read(&bytes, name, options);

@@ -4,12 +4,10 @@
 //! pass which results are written over an operand (`storage.rs`), and writes the [`Trace`] that everything else in
 //! Tiercel works on. Kernel *i* of the trace is node *i* of the program's graph.
 
-use std::collections::{HashMap, HashSet};
-
 use tiercel_core::{Bytes, Step};
 
 use crate::graph::{Graph, Node, ValueId, cost};
-use crate::recompute::{AGAIN, recompute};
+use crate::rewriting::Rewriting;
 use crate::storage;
 use crate::trace::{Kernel, Phase, Role, Tensor, TensorId, Trace, Use};
 
@@ -48,7 +46,8 @@ pub struct Program {
     pub trace: Trace,
     /// The tensor of the trace that holds each value's bytes; `None` for values that no kernel touches.
     storage: Vec<Option<TensorId>>,
-    options: Options,
+    pub(crate) options: Options,
+    pub(crate) rewriting: Rewriting,
 }
 
 impl Program {
@@ -88,40 +87,10 @@ impl Program {
         &self.graph.nodes[step.0 as usize]
     }
 
-    /// The same program with some values dropped after the forward pass and computed again for the backward pass.
-    pub fn recomputing(&self, dropped: &HashSet<ValueId>) -> Program {
-        Program::new(recompute(&self.graph, dropped), self.options).with_workspace_of(self)
-    }
-
-    /// The same program with each weight updated as soon as it can be: what is computed is the same, and gradients need
-    /// not be kept until the end.
-    pub fn updating_early(&self) -> Program {
-        Program::new(self.graph.clone(), Options { updates: Updates::WhenReady, ..self.options })
-            .with_workspace_of(self)
-    }
-
-    /// Gives every kernel the scratch memory that it has in the program that this one was made from: a program that can
-    /// run for real still can when it has been rewritten, and plans for it count that memory.
-    fn with_workspace_of(self, old: &Program) -> Program {
-        let mut known: HashMap<&str, Bytes> = HashMap::new();
-        for kernel in &old.trace.kernels {
-            let scratch = kernel.writes.iter().map(|u| old.trace.tensor(u.tensor));
-            if let Some(scratch) = scratch.into_iter().find(|tensor| tensor.role == Role::Workspace) {
-                known.insert(first_name(&kernel.name), scratch.bytes);
-            }
-        }
-        self.with_workspace(|_, node| known.get(first_name(&node.name)).copied().unwrap_or_default())
-    }
-
     /// The tensor of the trace that holds the bytes of `value`; `None` where no kernel touches it.
     pub fn tensor(&self, value: ValueId) -> Option<TensorId> {
         self.storage[value.index()]
     }
-}
-
-/// What a kernel was called before it was put to run again.
-fn first_name(kernel: &str) -> &str {
-    kernel.trim_end_matches(AGAIN)
 }
 
 /// The nodes with every update moved to right behind the last kernel that touches one of its operands.
@@ -181,7 +150,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             factor: 1.0,
         });
     }
-    Program { graph, trace, storage, options }
+    Program { graph, trace, storage, options, rewriting: Rewriting::default() }
 }
 
 /// Records a use; a tensor that is two operands of one kernel is one use.

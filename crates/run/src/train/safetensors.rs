@@ -144,7 +144,10 @@ impl Writer {
         write!(file, "{:016x}", self.digest.value())?;
         let file = file.into_inner().map_err(|error| error.into_error())?;
         file.sync_all()?;
-        fs::rename(&self.aside, &self.path)?;
+        if let Err(error) = fs::rename(&self.aside, &self.path) {
+            let _ = fs::remove_file(&self.aside);
+            return Err(error);
+        }
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }

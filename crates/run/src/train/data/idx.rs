@@ -81,7 +81,8 @@ impl Idx {
                 return Idx::parse(&bytes, axes).map_err(|error| DataError::Form { path: shown, error });
             }
         }
-        let names = names.iter().map(|name| format!("{name}[.gz]")).collect();
+        let mut names: Vec<String> = names.iter().map(|name| format!("{name}[.gz]")).collect();
+        names.dedup();
         Err(DataError::Missing { folder: folder.display().to_string(), what, names })
     }
 }

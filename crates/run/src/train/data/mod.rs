@@ -149,7 +149,7 @@ pub enum DataError {
         error: std::io::Error,
     },
     /// A folder has no such file.
-    #[error("`{folder}` has no file of {what}: none of {}", .names.join(", "))]
+    #[error("`{folder}` has no file of {what}: there is no {}", .names.join(" and no "))]
     Missing {
         /// The folder.
         folder: String,

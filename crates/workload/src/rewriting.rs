@@ -1,0 +1,145 @@
+//! Programs that were made from others and compute the same: which change it was, in names that can be written down, and
+//! the same change once more.
+//!
+//! A plan that was made for a rewritten program is of use only to whoever can rewrite the program in the same way.
+
+use std::collections::{HashMap, HashSet};
+
+use tiercel_core::Bytes;
+
+use crate::Program;
+use crate::graph::ValueId;
+use crate::recompute::{AGAIN, candidates, recompute};
+use crate::schedule::Updates;
+use crate::trace::Role;
+
+/// What sets a program apart from the one that it was made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewriting {
+    /// Whether each weight is updated as soon as it can be.
+    pub early_updates: bool,
+    /// The values that are dropped after the forward pass and computed again for the backward pass, by their names.
+    pub recomputed: Vec<String>,
+}
+
+impl Rewriting {
+    /// Whether nothing is changed.
+    pub fn is_none(&self) -> bool {
+        !self.early_updates && self.recomputed.is_empty()
+    }
+}
+
+/// Why a program cannot be rewritten in some way.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RewriteError {
+    /// It has nothing of this name.
+    #[error("there is no tensor `{0}` to compute again")]
+    Unknown(String),
+    /// It has, but that is there once and for all.
+    #[error("`{0}` cannot be computed again: it is not made by a forward kernel for the backward pass")]
+    Fixed(String),
+}
+
+impl Program {
+    /// The same program with some values dropped after the forward pass and computed again for the backward pass.
+    pub fn recomputing(&self, dropped: &HashSet<ValueId>) -> Program {
+        let mut names: Vec<String> = dropped.iter().map(|v| self.graph.value(*v).name.clone()).collect();
+        names.sort_unstable();
+        let program = Program::new(recompute(&self.graph, dropped), self.options);
+        let mut program = program.with_workspace_of(self);
+        program.rewriting.recomputed.extend(names);
+        program
+    }
+
+    /// The same program with each weight updated as soon as it can be: what is computed is the same, and gradients need
+    /// not be kept until the end.
+    pub fn updating_early(&self) -> Program {
+        let options = crate::schedule::Options { updates: Updates::WhenReady, ..self.options };
+        let mut program = Program::new(self.graph.clone(), options).with_workspace_of(self);
+        program.rewriting.early_updates = true;
+        program
+    }
+
+    /// How the program came from another, where it did.
+    pub fn rewriting(&self) -> &Rewriting {
+        &self.rewriting
+    }
+
+    /// The program as another of its kind was rewritten, in [`Program::updating_early`] and [`Program::recomputing`].
+    pub fn rewritten(&self, rewriting: &Rewriting) -> Result<Program, RewriteError> {
+        let early = if rewriting.early_updates { self.updating_early() } else { self.clone() };
+        if rewriting.recomputed.is_empty() {
+            return Ok(early);
+        }
+        let name = |value: ValueId| early.graph.value(value).name.as_str();
+        let able: HashMap<&str, ValueId> =
+            candidates(&early.graph).iter().map(|c| (name(c.value), c.value)).collect();
+        let find = |wanted: &String| match able.get(wanted.as_str()) {
+            Some(value) => Ok(*value),
+            None if early.graph.values.iter().any(|value| value.name == *wanted) => {
+                Err(RewriteError::Fixed(wanted.clone()))
+            }
+            None => Err(RewriteError::Unknown(wanted.clone())),
+        };
+        let dropped: HashSet<ValueId> = rewriting.recomputed.iter().map(find).collect::<Result<_, _>>()?;
+        Ok(early.recomputing(&dropped))
+    }
+
+    /// Gives every kernel the scratch memory that it has in the program that this one was made from: a program that can
+    /// run for real still can when it has been rewritten, and plans for it count that memory. How that one came about is
+    /// how this one did, so far.
+    fn with_workspace_of(mut self, old: &Program) -> Program {
+        self.rewriting = old.rewriting.clone();
+        let mut known: HashMap<&str, Bytes> = HashMap::new();
+        for kernel in &old.trace.kernels {
+            let scratch = kernel.writes.iter().map(|u| old.trace.tensor(u.tensor));
+            if let Some(scratch) = scratch.into_iter().find(|tensor| tensor.role == Role::Workspace) {
+                known.insert(first_name(&kernel.name), scratch.bytes);
+            }
+        }
+        self.with_workspace(|_, node| known.get(first_name(&node.name)).copied().unwrap_or_default())
+    }
+}
+
+/// What a kernel was called before it was put to run again.
+fn first_name(kernel: &str) -> &str {
+    kernel.trim_end_matches(AGAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nets;
+
+    /// Every network, every value that can be computed again: the names alone lead to the same program.
+    #[test]
+    fn a_rewriting_can_be_done_once_more_by_its_names() {
+        for net in nets::all() {
+            let options = nets::Options { batch: Some(2), ..nets::Options::default() };
+            let program = net.build(&options).expect("sound");
+            assert!(program.rewriting().is_none(), "{}", net.name);
+            let early = program.updating_early();
+            let all: Vec<ValueId> = candidates(&early.graph).iter().map(|c| c.value).collect();
+            let names: HashSet<&str> = all.iter().map(|v| early.graph.value(*v).name.as_str()).collect();
+            assert_eq!(names.len(), all.len(), "{}: two values of one name", net.name);
+            let some: HashSet<ValueId> = all.iter().copied().step_by(2).collect();
+            for rewritten in [early.clone(), early.recomputing(&some), program.recomputing(&some)] {
+                let again = program.rewritten(rewritten.rewriting()).expect("the names are its own");
+                assert_eq!(again, rewritten, "{}", net.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_computed_again_is_named() {
+        let program = nets::find("mlp").expect("built in").build(&nets::Options::default()).expect("sound");
+        let says = |name: &str| {
+            let rewriting = Rewriting { early_updates: true, recomputed: vec![name.to_string()] };
+            program.rewritten(&rewriting).map(|_| ()).expect_err("it cannot").to_string()
+        };
+        assert_eq!(says("ghost"), "there is no tensor `ghost` to compute again");
+        let weight = program.graph.values.iter().find(|value| value.persistent).expect("it learns");
+        let why = "cannot be computed again: it is not made by a forward kernel for the backward pass";
+        assert_eq!(says(&weight.name), format!("`{}` {why}", weight.name));
+    }
+}
