@@ -1,9 +1,9 @@
 //! Many networks under many systems with many amounts of fast memory, over all cores, always in the same order.
 
-use tiercel_core::{Bytes, Machine, Nanos};
+use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_workload::{Lifetimes, Workload};
 
-use crate::{Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate};
+use crate::{Experience, Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate};
 
 /// What is compared.
 #[derive(Clone, Copy)]
@@ -66,46 +66,66 @@ impl Grid<'_> {
     /// then by system.
     pub fn run(&self, tick: impl Fn() + Sync) -> Vec<Cell> {
         let fast_only = named("fast-only").expect("it is listed");
-        let play = |system: &System, work: &Workload, machine: &Machine| {
+        let play = |system: &System, work: &Workload, machine: &Machine, experience: &Experience| {
             let setting = Setting {
                 trace: work.trace(),
                 program: work.program(),
                 machine,
                 times: self.times,
                 options: self.options,
-                experience: None,
+                experience: Some(experience),
             };
             let run = simulate(system, &setting, self.iterations);
             tick();
             run
         };
-        let goals = each(self.works, self.threads, |(_, work)| play(fast_only, work, self.machine));
+        let goals = each(self.works, self.threads, |(_, work)| {
+            play(fast_only, work, self.machine, &Experience::default())
+        });
         let peaks: Vec<Bytes> =
             self.works.iter().map(|(_, work)| Lifetimes::new(work.trace()).peak().1).collect();
-        let mut jobs = Vec::new();
-        for work in 0..self.works.len() {
-            for fast in self.fast {
-                jobs.extend(self.systems.iter().map(|system| (work, *fast, *system)));
+        let all = |work: usize| self.systems.iter().map(move |system| (work, *system));
+        let jobs: Vec<(usize, &System)> = (0..self.works.len()).flat_map(all).collect();
+        // From little memory to much, so that planners begin with what they have learned.
+        let columns = each(&jobs, self.threads, |&(work, system)| {
+            let experience = Experience::default();
+            let mut amounts: Vec<(usize, Bytes)> = self
+                .fast
+                .iter()
+                .map(|fast| fast.bytes(peaks[work], self.machine.grain()))
+                .enumerate()
+                .collect();
+            amounts.sort_by_key(|(_, fast)| *fast);
+            let mut column: Vec<(usize, Cell)> = Vec::new();
+            for (at, fast) in amounts {
+                let machine = self.machine.clone().with_capacity(TierId(0), fast);
+                let run = if system.ignores_fast() {
+                    tick();
+                    goals[work].clone()
+                } else {
+                    play(system, &self.works[work].1, &machine, &experience)
+                };
+                let cell = Cell {
+                    work,
+                    system: system.name,
+                    fast,
+                    fraction: fast.0 as f64 / peaks[work].0.max(1) as f64,
+                    run,
+                    fast_only: goals[work].as_ref().ok().map(Run::time),
+                };
+                column.push((at, cell));
             }
-        }
-        each(&jobs, self.threads, |&(work, fast, system)| {
-            let fast = fast.bytes(peaks[work], self.machine.grain());
-            let machine = self.machine.clone().with_capacity(tiercel_core::TierId(0), fast);
-            let run = if system.ignores_fast() {
-                tick();
-                goals[work].clone()
-            } else {
-                play(system, &self.works[work].1, &machine)
-            };
-            Cell {
-                work,
-                system: system.name,
-                fast,
-                fraction: fast.0 as f64 / peaks[work].0.max(1) as f64,
-                run,
-                fast_only: goals[work].as_ref().ok().map(Run::time),
-            }
-        })
+            column
+        });
+        let order = |job: usize, amount: usize| (job / self.systems.len(), amount, job % self.systems.len());
+        let numbered = columns.into_iter().enumerate();
+        let mut cells: Vec<((usize, usize, usize), Cell)> = numbered
+            .flat_map(|(job, column)| {
+                column.into_iter().map(move |(amount, cell)| (order(job, amount), cell))
+            })
+            .collect();
+        cells.sort_by_key(|(order, _)| *order);
+        cells.into_iter().map(|(_, cell)| cell).collect()
     }
 }
 
