@@ -1,13 +1,15 @@
-//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `pack.rs`), and the
+//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`, `pack.rs`), and the
 //! macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
+mod depthwise;
 mod pack;
 mod product;
 
 use std::sync::OnceLock;
 
+pub use depthwise::Depthwise;
 pub use pack::{Layout, Runs, expect, fetch, join_pairs, lay, lay_pairs, part_pairs, transpose};
 pub use product::{Correlation, Shifts, correlate, product, shifted};
 

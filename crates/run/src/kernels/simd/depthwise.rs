@@ -1,0 +1,258 @@
+//! The inner loops of depthwise convolutions of stride 1, straight from one image to the other.
+//!
+//! A vector is some neighbouring pixels of a row, or the same row of several small planes side by side. Going down the
+//! rows, a vector that was read once meets the taps of a whole column of the window: the sums of as many rows of results
+//! are kept in registers, and so are, for the gradient by the weights, as many rows of the other side. Pixels beside the
+//! image are lanes that are not read.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use super::{Level, level};
+
+/// Numbers of a vector.
+const LANES: usize = 16;
+
+/// The most taps of a window along an axis.
+const MOST: usize = 5;
+
+/// A vector for every tap of a window.
+pub type Taps = [[f32; LANES]; MOST * MOST];
+
+/// A plane that is read, and one that has a pixel for every window in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Depthwise {
+    /// Rows and columns of the plane that windows slide over.
+    pub from: [usize; 2],
+    /// Rows and columns of windows.
+    pub to: [usize; 2],
+    /// Zeros above and left of the plane that windows slide over.
+    pub before: [usize; 2],
+    /// Rows of a window, and columns.
+    pub window: usize,
+}
+
+impl Depthwise {
+    /// Whether there is a loop for it: with these vectors, and windows of three by three or five by five.
+    pub fn here(&self) -> bool {
+        let inside = self.before.iter().all(|before| *before < self.window);
+        level() == Level::Avx512 && matches!(self.window, 3 | 5) && inside
+    }
+
+    /// How many of so many planes are computed at once, side by side in vectors.
+    pub fn together(&self, planes: usize) -> usize {
+        let fit = match self.to[1] {
+            0..=4 => 4,
+            5..=8 => 2,
+            _ => 1,
+        };
+        if planes.is_multiple_of(fit) { fit } else { 1 }
+    }
+
+    fn planes(&self) -> [usize; 2] {
+        [self.from, self.to].map(|[rows, columns]| rows * columns)
+    }
+
+    /// A number for each of some planes that lie side by side, as a vector.
+    pub fn spread(numbers: &[f32]) -> [f32; LANES] {
+        let mut all = [0f32; LANES];
+        let lanes = LANES / numbers.len().max(1);
+        all.chunks_exact_mut(lanes).zip(numbers).for_each(|(lanes, number)| lanes.fill(*number));
+        all
+    }
+
+    /// Computes some planes that follow one another: every pixel is the sum over its window, and `begin`. Windows are
+    /// summed row by row.
+    pub fn slide(&self, planes: usize, taps: &Taps, begin: &[f32; LANES], from: &[f32], to: &mut [f32]) {
+        let sizes = self.planes();
+        assert!(self.here(), "a window that there is a loop for");
+        assert!(from.len() >= planes * sizes[0] && to.len() >= planes * sizes[1], "all planes are there");
+        assert!(planes == 1 || planes * self.to[1] <= LANES, "planes that fit a vector");
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has these vectors, and all planes are there.
+        unsafe {
+            let (from, to) = (from.as_ptr(), to.as_mut_ptr());
+            match (self.window, planes) {
+                (3, 1) => slide::<3, 1>(self, taps, begin, from, to),
+                (3, 2) => slide::<3, 2>(self, taps, begin, from, to),
+                (3, 4) => slide::<3, 4>(self, taps, begin, from, to),
+                (5, 1) => slide::<5, 1>(self, taps, begin, from, to),
+                (5, 2) => slide::<5, 2>(self, taps, begin, from, to),
+                (5, 4) => slide::<5, 4>(self, taps, begin, from, to),
+                other => unreachable!("windows and planes of {other:?}"),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (taps, begin);
+    }
+
+    /// Adds to the vector of every tap the products of some planes' pixels with those of `dy` that the tap gives them to.
+    /// The next planes to be read are so many numbers away in both.
+    pub fn meet(&self, planes: usize, from: &[f32], dy: &[f32], next: [usize; 2], sums: &mut Taps) {
+        let sizes = self.planes();
+        assert!(self.here(), "a window that there is a loop for");
+        assert!(from.len() >= planes * sizes[0] && dy.len() >= planes * sizes[1], "all planes are there");
+        assert!(planes == 1 || planes * self.to[1] <= LANES, "planes that fit a vector");
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has these vectors, and all planes are there.
+        unsafe {
+            let (from, dy) = (from.as_ptr(), dy.as_ptr());
+            match (self.window, planes) {
+                (3, 1) => meet::<3, 1>(self, from, dy, next, sums),
+                (3, 2) => meet::<3, 2>(self, from, dy, next, sums),
+                (3, 4) => meet::<3, 4>(self, from, dy, next, sums),
+                (5, 1) => meet::<5, 1>(self, from, dy, next, sums),
+                (5, 2) => meet::<5, 2>(self, from, dy, next, sums),
+                (5, 4) => meet::<5, 4>(self, from, dy, next, sums),
+                other => unreachable!("windows and planes of {other:?}"),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (next, sums);
+    }
+}
+
+/// Which lanes come from each of `S` planes: of `lanes` pixels of a row of `width`, the first of which is number `first`,
+/// those that are there.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn masks<const S: usize>(first: isize, width: usize) -> [u16; S] {
+    let lanes = (LANES / S) as isize;
+    let low = (-first).clamp(0, lanes);
+    let high = (width as isize - first).clamp(low, lanes);
+    let all = ((1u32 << high) - (1u32 << low)) as u16;
+    std::array::from_fn(|s| all << (s as isize * lanes))
+}
+
+/// A row of each of `S` planes that are `apart`, side by side.
+///
+/// # Safety
+/// The processor has AVX-512, and the numbers of the lanes in the masks are there.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn load<const S: usize>(at: *const f32, apart: usize, masks: [u16; S]) -> __m512 {
+    // SAFETY: lanes beside the masks are not touched.
+    unsafe {
+        let mut all = _mm512_maskz_loadu_ps(masks[0], at);
+        for s in 1..S {
+            all = _mm512_mask_loadu_ps(all, masks[s], at.wrapping_add(s * apart).wrapping_sub(s * LANES / S));
+        }
+        all
+    }
+}
+
+/// Asks for a line of numbers that will be wanted in the second-level cache.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn soon(at: *const f32) {
+    // SAFETY: a hint, which touches nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+}
+
+/// # Safety
+/// The processor has AVX-512, and there are `S` planes of either side.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn slide<const K: usize, const S: usize>(
+    d: &Depthwise,
+    taps: &Taps,
+    begin: &[f32; LANES],
+    from: *const f32,
+    to: *mut f32,
+) {
+    let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
+    // SAFETY: arrays of that length; and pixels that the masks leave out are not touched.
+    unsafe {
+        let taps: [[__m512; K]; K] =
+            std::array::from_fn(|a| std::array::from_fn(|b| _mm512_loadu_ps(taps[a * K + b].as_ptr())));
+        let begin = _mm512_loadu_ps(begin.as_ptr());
+        // The next planes follow these.
+        let mut ahead = (from.wrapping_add(S * apart[0]), to.cast_const().wrapping_add(S * apart[1]));
+        for first in (0..columns).step_by(LANES / S) {
+            let left = first as isize - before[1] as isize;
+            let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
+            let written: [u16; S] = masks(0, columns - first);
+            let mut sums = [_mm512_setzero_ps(); K];
+            for q in 0..rows + K - 1 {
+                let i = q.wrapping_sub(before[0]);
+                if i < height {
+                    let row = from.wrapping_add(i * width).wrapping_offset(left);
+                    for b in 0..K {
+                        let x = load(row.wrapping_add(b), apart[0], inside[b]);
+                        for a in 0..K {
+                            sums[K - 1 - a] = _mm512_fmadd_ps(taps[a][b], x, sums[K - 1 - a]);
+                        }
+                    }
+                }
+                if q + 1 >= K {
+                    let done = _mm512_add_ps(sums[0], begin);
+                    let at = to.wrapping_add((q + 1 - K) * columns + first);
+                    for (s, mask) in written.iter().enumerate() {
+                        let at = at.wrapping_add(s * apart[1]).wrapping_sub(s * LANES / S);
+                        _mm512_mask_storeu_ps(at, *mask, done);
+                    }
+                    soon(ahead.0);
+                    soon(ahead.1);
+                    ahead = (ahead.0.wrapping_add(LANES), ahead.1.wrapping_add(LANES));
+                }
+                for a in 1..K {
+                    sums[a - 1] = sums[a];
+                }
+                sums[K - 1] = _mm512_setzero_ps();
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX-512, and there are `S` planes of either side.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn meet<const K: usize, const S: usize>(
+    d: &Depthwise,
+    from: *const f32,
+    dy: *const f32,
+    next: [usize; 2],
+    out: &mut Taps,
+) {
+    let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
+    // SAFETY: arrays of that length; and pixels that the masks leave out are not touched.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); K]; K];
+        let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
+        for first in (0..columns).step_by(LANES / S) {
+            let left = first as isize - before[1] as isize;
+            let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
+            let there: [u16; S] = masks(0, columns - first);
+            // Row q − a of the other side.
+            let mut held = [_mm512_setzero_ps(); K];
+            for q in 0..rows + K - 1 {
+                for a in (1..K).rev() {
+                    held[a] = held[a - 1];
+                }
+                held[0] = _mm512_setzero_ps();
+                if q < rows {
+                    held[0] = load(dy.wrapping_add(q * columns + first), apart[1], there);
+                }
+                let i = q.wrapping_sub(before[0]);
+                if i < height {
+                    let row = from.wrapping_add(i * width).wrapping_offset(left);
+                    for b in 0..K {
+                        let x = load(row.wrapping_add(b), apart[0], inside[b]);
+                        for a in 0..K {
+                            sums[a][b] = _mm512_fmadd_ps(held[a], x, sums[a][b]);
+                        }
+                    }
+                    soon(ahead.0);
+                    soon(ahead.1);
+                    ahead = (ahead.0.wrapping_add(LANES), ahead.1.wrapping_add(LANES));
+                }
+            }
+        }
+        for (at, sum) in sums.iter().flatten().enumerate() {
+            let out = out[at].as_mut_ptr();
+            _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
+        }
+    }
+}
