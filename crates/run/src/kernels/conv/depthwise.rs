@@ -2,7 +2,7 @@
 
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
-use crate::kernels::simd::Depthwise;
+use crate::kernels::simd::{Depthwise, Weights};
 
 /// A convolution of every channel with a window of its own.
 pub(super) struct Planes {
@@ -47,20 +47,14 @@ impl Planes {
         let (some, taps) = (self.together, self.taps);
         let [read, written] = [self.shape.from, self.shape.to].map(|[rows, columns]| some * rows * columns);
         pool.rows(to, written, |start, to| {
-            let (mut vectors, mut begin) = ([[0f32; 16]; 25], [0f32; 16]);
             for (unit, to) in (start..).zip(to.chunks_exact_mut(written)) {
                 let first = unit * some % self.channels;
-                let w = &w[first * taps..][..some * taps];
-                let mut own = [0f32; 4];
-                for (tap, vector) in vectors[..taps].iter_mut().enumerate() {
-                    let tap = if self.task == Task::Wide { taps - 1 - tap } else { tap };
-                    own.iter_mut().zip(w[tap..].iter().step_by(taps)).for_each(|(own, w)| *own = *w);
-                    *vector = Depthwise::spread(&own[..some]);
-                }
-                if let Some(bias) = bias {
-                    begin = Depthwise::spread(&bias[first..first + some]);
-                }
-                self.shape.slide(some, &vectors, &begin, &from[unit * read..][..read], to);
+                let weights = Weights {
+                    taps: &w[first * taps..][..some * taps],
+                    turned: self.task == Task::Wide,
+                    begin: bias.map(|bias| &bias[first..first + some]),
+                };
+                self.shape.slide(some, weights, &from[unit * read..][..read], to);
             }
         });
     }

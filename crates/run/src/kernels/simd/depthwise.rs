@@ -19,6 +19,17 @@ const MOST: usize = 5;
 /// A vector for every tap of a window.
 pub type Taps = [[f32; LANES]; MOST * MOST];
 
+/// What windows are multiplied with.
+#[derive(Clone, Copy)]
+pub struct Weights<'w> {
+    /// The taps of one plane after the other.
+    pub taps: &'w [f32],
+    /// Whether the last tap comes first.
+    pub turned: bool,
+    /// What is added to the pixels of each plane.
+    pub begin: Option<&'w [f32]>,
+}
+
 /// A plane that is read, and one that has a pixel for every window in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Depthwise {
@@ -53,19 +64,13 @@ impl Depthwise {
         [self.from, self.to].map(|[rows, columns]| rows * columns)
     }
 
-    /// A number for each of some planes that lie side by side, as a vector.
-    pub fn spread(numbers: &[f32]) -> [f32; LANES] {
-        let mut all = [0f32; LANES];
-        let lanes = LANES / numbers.len().max(1);
-        all.chunks_exact_mut(lanes).zip(numbers).for_each(|(lanes, number)| lanes.fill(*number));
-        all
-    }
-
-    /// Computes some planes that follow one another: every pixel is the sum over its window, and `begin`. Windows are
-    /// summed row by row.
-    pub fn slide(&self, planes: usize, taps: &Taps, begin: &[f32; LANES], from: &[f32], to: &mut [f32]) {
+    /// Computes some planes that follow one another: every pixel is the sum over its window times the weights of its
+    /// plane, and a number that is the plane's. Windows are summed row by row.
+    pub fn slide(&self, planes: usize, w: Weights<'_>, from: &[f32], to: &mut [f32]) {
         let sizes = self.planes();
         assert!(self.here(), "a window that there is a loop for");
+        assert!(w.taps.len() >= planes * self.window * self.window, "all weights are there");
+        assert!(w.begin.is_none_or(|begin| begin.len() >= planes), "a number for every plane");
         assert!(from.len() >= planes * sizes[0] && to.len() >= planes * sizes[1], "all planes are there");
         assert!(planes == 1 || planes * self.to[1] <= LANES, "planes that fit a vector");
         #[cfg(target_arch = "x86_64")]
@@ -73,17 +78,17 @@ impl Depthwise {
         unsafe {
             let (from, to) = (from.as_ptr(), to.as_mut_ptr());
             match (self.window, planes) {
-                (3, 1) => slide::<3, 1>(self, taps, begin, from, to),
-                (3, 2) => slide::<3, 2>(self, taps, begin, from, to),
-                (3, 4) => slide::<3, 4>(self, taps, begin, from, to),
-                (5, 1) => slide::<5, 1>(self, taps, begin, from, to),
-                (5, 2) => slide::<5, 2>(self, taps, begin, from, to),
-                (5, 4) => slide::<5, 4>(self, taps, begin, from, to),
+                (3, 1) => slide::<3, 1>(self, w, from, to),
+                (3, 2) => slide::<3, 2>(self, w, from, to),
+                (3, 4) => slide::<3, 4>(self, w, from, to),
+                (5, 1) => slide::<5, 1>(self, w, from, to),
+                (5, 2) => slide::<5, 2>(self, w, from, to),
+                (5, 4) => slide::<5, 4>(self, w, from, to),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (taps, begin);
+        let _ = w;
     }
 
     /// Adds to the vector of every tap the products of some planes' pixels with those of `dy` that the tap gives them to.
@@ -98,12 +103,12 @@ impl Depthwise {
         unsafe {
             let (from, dy) = (from.as_ptr(), dy.as_ptr());
             match (self.window, planes) {
-                (3, 1) => meet::<3, 1>(self, from, dy, next, sums),
-                (3, 2) => meet::<3, 2>(self, from, dy, next, sums),
-                (3, 4) => meet::<3, 4>(self, from, dy, next, sums),
-                (5, 1) => meet::<5, 1>(self, from, dy, next, sums),
-                (5, 2) => meet::<5, 2>(self, from, dy, next, sums),
-                (5, 4) => meet::<5, 4>(self, from, dy, next, sums),
+                (3, 1) => meet::<3, 1, 3>(self, 0, from, dy, next, sums),
+                (3, 2) => meet::<3, 2, 3>(self, 0, from, dy, next, sums),
+                (3, 4) => meet::<3, 4, 3>(self, 0, from, dy, next, sums),
+                (5, 1) => meet_five::<1>(self, from, dy, next, sums),
+                (5, 2) => meet_five::<2>(self, from, dy, next, sums),
+                (5, 4) => meet_five::<4>(self, from, dy, next, sums),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -150,30 +155,79 @@ fn soon(at: *const f32) {
     unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
 }
 
+/// A number for each of `S` planes that lie side by side, which are `apart`.
+///
 /// # Safety
-/// The processor has AVX-512, and there are `S` planes of either side.
+/// The processor has AVX-512, and the numbers are there.
 #[cfg(target_arch = "x86_64")]
+#[inline]
 #[target_feature(enable = "avx512f")]
+unsafe fn spread<const S: usize>(at: *const f32, apart: usize) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut all = _mm512_set1_ps(*at);
+        for s in 1..S {
+            let lanes = u16::MAX << (s * LANES / S);
+            all = _mm512_mask_mov_ps(all, lanes, _mm512_set1_ps(*at.add(s * apart)));
+        }
+        all
+    }
+}
+
+/// Writes the first numbers of a row of each of `S` planes that are `apart`.
+///
+/// # Safety
+/// The processor has AVX-512, and there is room for the numbers of the mask, which is that of the first plane.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
+unsafe fn store<const S: usize>(all: __m512, at: *mut f32, apart: usize, mask: u16) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match S {
+            1 => _mm512_mask_storeu_ps(at, mask, all),
+            2 => {
+                _mm256_mask_storeu_ps(at, mask as u8, _mm512_castps512_ps256(all));
+                _mm256_mask_storeu_ps(at.add(apart), mask as u8, _mm512_extractf32x8_ps::<1>(all));
+            }
+            _ => {
+                _mm_mask_storeu_ps(at, mask as u8, _mm512_castps512_ps128(all));
+                _mm_mask_storeu_ps(at.add(apart), mask as u8, _mm512_extractf32x4_ps::<1>(all));
+                _mm_mask_storeu_ps(at.add(2 * apart), mask as u8, _mm512_extractf32x4_ps::<2>(all));
+                _mm_mask_storeu_ps(at.add(3 * apart), mask as u8, _mm512_extractf32x4_ps::<3>(all));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX-512, and there are `S` planes of either side and their weights.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn slide<const K: usize, const S: usize>(
     d: &Depthwise,
-    taps: &Taps,
-    begin: &[f32; LANES],
+    w: Weights<'_>,
     from: *const f32,
     to: *mut f32,
 ) {
     let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
-    // SAFETY: arrays of that length; and pixels that the masks leave out are not touched.
+    let zero = _mm512_setzero_ps();
+    // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
     unsafe {
-        let taps: [[__m512; K]; K] =
-            std::array::from_fn(|a| std::array::from_fn(|b| _mm512_loadu_ps(taps[a * K + b].as_ptr())));
-        let begin = _mm512_loadu_ps(begin.as_ptr());
+        let mut taps = [[zero; K]; K];
+        for (at, tap) in taps.as_flattened_mut().iter_mut().enumerate() {
+            let at = if w.turned { K * K - 1 - at } else { at };
+            *tap = spread::<S>(w.taps.as_ptr().add(at), K * K);
+        }
+        let begin = w.begin.map_or(zero, |begin| spread::<S>(begin.as_ptr(), 1));
         // The next planes follow these.
         let mut ahead = (from.wrapping_add(S * apart[0]), to.cast_const().wrapping_add(S * apart[1]));
         for first in (0..columns).step_by(LANES / S) {
             let left = first as isize - before[1] as isize;
             let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
-            let written: [u16; S] = masks(0, columns - first);
-            let mut sums = [_mm512_setzero_ps(); K];
+            let written = masks::<S>(0, columns - first)[0];
+            // The sums of rows q + 1 − K to q.
+            let mut sums = [zero; K];
             for q in 0..rows + K - 1 {
                 let i = q.wrapping_sub(before[0]);
                 if i < height {
@@ -186,61 +240,54 @@ unsafe fn slide<const K: usize, const S: usize>(
                     }
                 }
                 if q + 1 >= K {
-                    let done = _mm512_add_ps(sums[0], begin);
                     let at = to.wrapping_add((q + 1 - K) * columns + first);
-                    for (s, mask) in written.iter().enumerate() {
-                        let at = at.wrapping_add(s * apart[1]).wrapping_sub(s * LANES / S);
-                        _mm512_mask_storeu_ps(at, *mask, done);
-                    }
+                    store::<S>(_mm512_add_ps(sums[0], begin), at, apart[1], written);
                     soon(ahead.0);
                     soon(ahead.1);
                     ahead = (ahead.0.wrapping_add(LANES), ahead.1.wrapping_add(LANES));
                 }
-                for a in 1..K {
-                    sums[a - 1] = sums[a];
-                }
-                sums[K - 1] = _mm512_setzero_ps();
+                sums = std::array::from_fn(|a| if a + 1 < K { sums[a + 1] } else { zero });
             }
         }
     }
 }
 
+/// The rows of the window from number `top` on, as many as `A`.
+///
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes of either side.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn meet<const K: usize, const S: usize>(
+unsafe fn meet<const K: usize, const S: usize, const A: usize>(
     d: &Depthwise,
+    top: usize,
     from: *const f32,
     dy: *const f32,
     next: [usize; 2],
     out: &mut Taps,
 ) {
     let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
-    // SAFETY: arrays of that length; and pixels that the masks leave out are not touched.
+    let zero = _mm512_setzero_ps();
+    // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
     unsafe {
-        let mut sums = [[_mm512_setzero_ps(); K]; K];
+        let mut sums = [[zero; K]; A];
         let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
         for first in (0..columns).step_by(LANES / S) {
             let left = first as isize - before[1] as isize;
             let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
             let there: [u16; S] = masks(0, columns - first);
-            // Row q − a of the other side.
-            let mut held = [_mm512_setzero_ps(); K];
-            for q in 0..rows + K - 1 {
-                for a in (1..K).rev() {
-                    held[a] = held[a - 1];
-                }
-                held[0] = _mm512_setzero_ps();
-                if q < rows {
-                    held[0] = load(dy.wrapping_add(q * columns + first), apart[1], there);
-                }
-                let i = q.wrapping_sub(before[0]);
+            // Rows q − a of the other side.
+            let mut held = [zero; A];
+            for q in 0..rows + A - 1 {
+                let newest =
+                    if q < rows { load(dy.wrapping_add(q * columns + first), apart[1], there) } else { zero };
+                held = std::array::from_fn(|a| if a > 0 { held[a - 1] } else { newest });
+                let i = (q + top).wrapping_sub(before[0]);
                 if i < height {
                     let row = from.wrapping_add(i * width).wrapping_offset(left);
                     for b in 0..K {
                         let x = load(row.wrapping_add(b), apart[0], inside[b]);
-                        for a in 0..K {
+                        for a in 0..A {
                             sums[a][b] = _mm512_fmadd_ps(held[a], x, sums[a][b]);
                         }
                     }
@@ -250,9 +297,29 @@ unsafe fn meet<const K: usize, const S: usize>(
                 }
             }
         }
-        for (at, sum) in sums.iter().flatten().enumerate() {
-            let out = out[at].as_mut_ptr();
+        for (out, sum) in out[top * K..].iter_mut().zip(sums.as_flattened()) {
+            let out = out.as_mut_ptr();
             _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
         }
+    }
+}
+
+/// Windows of five rows have more sums than there are registers, so they take two turns.
+///
+/// # Safety
+/// The processor has AVX-512, and there are `S` planes of either side.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn meet_five<const S: usize>(
+    d: &Depthwise,
+    from: *const f32,
+    dy: *const f32,
+    next: [usize; 2],
+    out: &mut Taps,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        meet::<5, S, 3>(d, 0, from, dy, next, out);
+        meet::<5, S, 2>(d, 3, from, dy, next, out);
     }
 }

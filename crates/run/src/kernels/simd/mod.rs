@@ -9,7 +9,7 @@ mod product;
 
 use std::sync::OnceLock;
 
-pub use depthwise::Depthwise;
+pub use depthwise::{Depthwise, Weights};
 pub use pack::{Layout, Runs, expect, fetch, join_pairs, lay, lay_pairs, part_pairs, transpose};
 pub use product::{Correlation, Shifts, correlate, product, shifted};
 
