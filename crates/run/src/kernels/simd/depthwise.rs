@@ -140,8 +140,9 @@ unsafe fn load<const S: usize>(at: *const f32, apart: usize, masks: [u16; S]) ->
     // SAFETY: lanes beside the masks are not touched.
     unsafe {
         let mut all = _mm512_maskz_loadu_ps(masks[0], at);
-        for s in 1..S {
-            all = _mm512_mask_loadu_ps(all, masks[s], at.wrapping_add(s * apart).wrapping_sub(s * LANES / S));
+        for (s, mask) in masks.iter().enumerate().skip(1) {
+            let at = at.wrapping_add(s * apart).wrapping_sub(s * LANES / S);
+            all = _mm512_mask_loadu_ps(all, *mask, at);
         }
         all
     }
