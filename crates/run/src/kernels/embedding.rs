@@ -1,5 +1,7 @@
 //! Rows of tables: looking them up, their gradient, and updates of just those rows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tiercel_workload::graph::Optimizer;
 
 use super::args::{Args, Call};
@@ -85,7 +87,8 @@ fn sort<'o>(mut order: &'o mut [u64], mut other: &'o mut [u64], rows: usize) -> 
     order
 }
 
-pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: bool) -> Result<(), String> {
+/// Changes the rows of a table that were asked for, and returns whether those are finite.
+pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: bool) -> Result<bool, String> {
     let (ids, drows) = (args.ids(1)?, args.read(2)?);
     let (width, rows) = (args.call.last(0), args.call.dim(0, 0));
     ids.check(rows)?;
@@ -118,7 +121,7 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
         let at = if index < threads { begin(index) } else { order.len() };
         *bound = if at < order.len() { id(at) } else { rows } as u32;
     }
-    let rule = Rule::new(optimizer, args.moment);
+    let (rule, finite) = (Rule::new(optimizer, args.moment), AtomicBool::new(true));
     let cut = |numbers, there: bool| Cut::new(numbers, if there { width } else { 0 }, bounds);
     let tables =
         (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
@@ -148,15 +151,19 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
                 gradient = sum;
             }
             let (w, first, second) = (w.row(row), first.row(row), second.row(row));
-            match &mut master {
+            let good = match &mut master {
                 None => rule.apply(w, gradient, first, second),
                 Some(master) => {
                     let master = master.row(row);
-                    rule.apply(master, gradient, first, second);
+                    let good = rule.apply(master, gradient, first, second);
                     w.copy_from_slice(master);
+                    good
                 }
+            };
+            if !good {
+                finite.store(false, Ordering::Relaxed);
             }
         }
     });
-    Ok(())
+    Ok(finite.into_inner())
 }

@@ -1,24 +1,41 @@
 //! How weights change: gradient descent with momentum, and AdamW, for whole weights and for rows of tables.
+//!
+//! Whether the new weights are finite is found out while they are in registers: their largest exponent says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiercel_workload::graph::Optimizer;
 
 use super::args::{Args, Moment};
 use super::simd::wide;
 
+/// The exponent of numbers that are not finite.
+const EXPONENT: u32 = 0x7f80_0000;
+
+/// The largest exponent with that of a number.
+#[inline(always)]
+fn largest(most: u32, w: f32) -> u32 {
+    most.max(w.to_bits() & EXPONENT)
+}
+
 wide! {
-    /// Gradient descent without memory.
-    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32) {
-        w.iter_mut().zip(g).for_each(|(w, g)| *w -= rate * (g + decay * *w));
+    /// Gradient descent without memory. Like the others it returns the largest exponent of a new weight.
+    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32) -> u32 {
+        w.iter_mut().zip(g).fold(0, |most, (w, g)| {
+            *w -= rate * (g + decay * *w);
+            largest(most, *w)
+        })
     }
 }
 
 wide! {
     /// Gradient descent with momentum.
-    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32) {
-        w.iter_mut().zip(g).zip(m).for_each(|((w, g), m)| {
+    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32) -> u32 {
+        w.iter_mut().zip(g).zip(m).fold(0, |most, ((w, g), m)| {
             *m = keep * *m + (g + decay * *w);
             *w -= rate * *m;
-        });
+            largest(most, *w)
+        })
     }
 }
 
@@ -35,13 +52,14 @@ pub(super) struct Adam {
 
 wide! {
     /// Adam with decoupled weight decay.
-    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam) {
-        w.iter_mut().zip(g).zip(m).zip(s).for_each(|(((w, g), m), s)| {
+    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam) -> u32 {
+        w.iter_mut().zip(g).zip(m).zip(s).fold(0, |most, (((w, g), m), s)| {
             *m = a.keep[0] * *m + (1.0 - a.keep[0]) * g;
             *s = a.keep[1] * *s + (1.0 - a.keep[1]) * g * g;
             let step = (*m * a.corrections[0]) / ((*s * a.corrections[1]).sqrt() + a.epsilon);
             *w -= a.rate * (step + a.decay * *w);
-        });
+            largest(most, *w)
+        })
     }
 }
 
@@ -69,16 +87,19 @@ impl Rule {
     }
 
     /// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
-    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {
-        match self {
+    /// Returns whether all new weights are finite.
+    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) -> bool {
+        let most = match self {
             Rule::Plain { rate, decay } => plain(w, g, rate, decay),
             Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay),
             Rule::Adam(numbers) => adam(w, g, first, second, numbers),
-        }
+        };
+        most < EXPONENT
     }
 }
 
-pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), String> {
+/// Changes a weight, and returns whether it is finite.
+pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<bool, String> {
     let g = args.read(1)?;
     let states = optimizer.states().len();
     let w = args.write(0)?;
@@ -86,9 +107,12 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), 
     let second = if states > 1 { args.write(2)? } else { &mut [] };
     let master = args.write_optional(1 + states)?;
     let (rule, rows) = (Rule::new(optimizer, args.moment), [states > 0, states > 1].map(usize::from));
+    let finite = AtomicBool::new(true);
     let mut run = |pool: &mut super::pool::Pool, w: &mut [f32]| {
         pool.rows3(4, (w, 1), (first, rows[0]), (second, rows[1]), |start, w, first, second| {
-            rule.apply(w, &g[start..start + w.len()], first, second);
+            if !rule.apply(w, &g[start..start + w.len()], first, second) {
+                finite.store(false, Ordering::Relaxed);
+            }
         });
     };
     match master {
@@ -98,5 +122,5 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), 
             args.pool.rows(w, 1, |start, w| w.copy_from_slice(&master[start..start + w.len()]));
         }
     }
-    Ok(())
+    Ok(finite.into_inner())
 }

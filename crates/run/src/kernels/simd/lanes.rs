@@ -421,21 +421,21 @@ impl Lanes for Avx512 {
 
 /// Compiles a function for each kind of vectors, which is its first argument, and calls the best that the processor has.
 macro_rules! lanes {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident ($l:ident; $($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident $([$life:lifetime, $g:ident: $($bound:tt)+])? ($l:ident; $($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$doc])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name ($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$life, $g: $($bound)+>)? ($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            fn any<L: $crate::kernels::simd::Lanes>($l: L, $($arg: $ty),*) $(-> $ret)? $body
+            fn any<$($life,)? L: $crate::kernels::simd::Lanes $(, $g: $($bound)+)?>($l: L, $($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
             #[allow(clippy::too_many_arguments)]
-            fn avx512($l: $crate::kernels::simd::Avx512, $($arg: $ty),*) $(-> $ret)? { any($l, $($arg),*) }
+            fn avx512 $(<$life, $g: $($bound)+>)? ($l: $crate::kernels::simd::Avx512, $($arg: $ty),*) $(-> $ret)? { any($l, $($arg),*) }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             #[allow(clippy::too_many_arguments)]
-            fn avx2($l: $crate::kernels::simd::Avx2, $($arg: $ty),*) $(-> $ret)? { any($l, $($arg),*) }
+            fn avx2 $(<$life, $g: $($bound)+>)? ($l: $crate::kernels::simd::Avx2, $($arg: $ty),*) $(-> $ret)? { any($l, $($arg),*) }
             match $crate::kernels::simd::level() {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: the processor has these vectors.
