@@ -1,4 +1,4 @@
-//! Depthwise convolutions of stride 1 and their gradients, plane by plane, without a copy of either side.
+//! Depthwise convolutions of stride 1 and 2 and their gradients, plane by plane, without a copy of either side.
 
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
@@ -19,18 +19,28 @@ pub(super) struct Planes {
 impl Planes {
     /// The same computed this way, where it can be.
     pub fn new(g: &Geometry, task: Task) -> Option<Planes> {
-        let (window, channels) = (g.window[0], g.wide.channels);
-        let plain = g.window == [window; 2] && g.stride == [1; 2] && g.dilation == [1; 2];
+        let (window, stride, channels) = (g.window[0], g.stride[0], g.wide.channels);
+        let plain = g.window == [window; 2] && g.stride == [stride; 2] && g.dilation == [1; 2];
         let single = g.groups == channels && g.groups == g.narrow.channels;
         let sides = [g.wide, g.narrow].map(|side| [side.height, side.width]);
         let shape = match task {
             // A pixel of the wide side is met by the same window, turned around.
-            Task::Wide => {
+            Task::Wide if stride == 1 => {
                 let before = [0, 1].map(|axis| (window - 1).checked_sub(g.before[axis]));
                 let [Some(above), Some(left)] = before else { return None };
-                Depthwise { from: sides[1], to: sides[0], before: [above, left], window }
+                Depthwise {
+                    from: sides[1],
+                    to: sides[0],
+                    before: [above, left],
+                    window,
+                    stride,
+                    rises: false,
+                }
             }
-            _ => Depthwise { from: sides[0], to: sides[1], before: g.before, window },
+            Task::Wide => {
+                Depthwise { from: sides[1], to: sides[0], before: g.before, window, stride, rises: true }
+            }
+            _ => Depthwise { from: sides[0], to: sides[1], before: g.before, window, stride, rises: false },
         };
         (plain && single && shape.here()).then(|| Planes {
             task,
@@ -51,7 +61,7 @@ impl Planes {
                 let first = unit * some % self.channels;
                 let weights = Weights {
                     taps: &w[first * taps..][..some * taps],
-                    turned: self.task == Task::Wide,
+                    turned: self.task == Task::Wide && !self.shape.rises,
                     begin: bias.map(|bias| &bias[first..first + some]),
                 };
                 self.shape.slide(some, weights, &from[unit * read..][..read], to);

@@ -1,4 +1,5 @@
-//! The inner loops of depthwise convolutions of stride 1, straight from one image to the other.
+//! The inner loops of depthwise convolutions, straight from one image to the other: of stride 1, and in `halving.rs` of
+//! stride 2.
 //!
 //! A vector is some neighbouring pixels of a row, or the same row of several small planes side by side. Going down the
 //! rows, a vector that was read once meets the taps of a whole column of the window: the sums of as many rows of results
@@ -8,10 +9,12 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
+#[cfg(target_arch = "x86_64")]
+use super::halving;
 use super::{Level, level};
 
 /// Numbers of a vector.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// The most taps of a window along an axis.
 const MOST: usize = 5;
@@ -30,29 +33,39 @@ pub struct Weights<'w> {
     pub begin: Option<&'w [f32]>,
 }
 
-/// A plane that is read, and one that has a pixel for every window in it.
+/// Two planes, one of which has a pixel for every window that slides over the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Depthwise {
-    /// Rows and columns of the plane that windows slide over.
+    /// Rows and columns of the plane that is read.
     pub from: [usize; 2],
-    /// Rows and columns of windows.
+    /// Rows and columns of the plane that is written, or is read as well.
     pub to: [usize; 2],
     /// Zeros above and left of the plane that windows slide over.
     pub before: [usize; 2],
     /// Rows of a window, and columns.
     pub window: usize,
+    /// The distance of windows, 1 or 2.
+    pub stride: usize,
+    /// Whether the plane that windows slide over is the one that is written.
+    pub rises: bool,
 }
 
 impl Depthwise {
     /// Whether there is a loop for it: with these vectors, and windows of three by three or five by five.
     pub fn here(&self) -> bool {
         let inside = self.before.iter().all(|before| *before < self.window);
-        level() == Level::Avx512 && matches!(self.window, 3 | 5) && inside
+        let form = matches!(self.window, 3 | 5) && matches!((self.stride, self.rises), (1, false) | (2, _));
+        level() == Level::Avx512 && form && inside
+    }
+
+    /// Lanes that a row of a plane takes.
+    fn width(&self) -> usize {
+        if self.rises { self.to[1].div_ceil(2) } else { self.to[1] }
     }
 
     /// How many of so many planes are computed at once, side by side in vectors.
     pub fn together(&self, planes: usize) -> usize {
-        let fit = match self.to[1] {
+        let fit = match self.width() {
             0..=4 => 4,
             5..=8 => 2,
             _ => 1,
@@ -60,30 +73,44 @@ impl Depthwise {
         if planes.is_multiple_of(fit) { fit } else { 1 }
     }
 
-    fn planes(&self) -> [usize; 2] {
+    pub(super) fn planes(&self) -> [usize; 2] {
         [self.from, self.to].map(|[rows, columns]| rows * columns)
     }
 
     /// Computes some planes that follow one another: every pixel is the sum over its window times the weights of its
-    /// plane, and a number that is the plane's. Windows are summed row by row.
+    /// plane, and a number that is the plane's. Windows are summed row by row. The weights of planes that rise are not
+    /// turned.
     pub fn slide(&self, planes: usize, w: Weights<'_>, from: &[f32], to: &mut [f32]) {
         let sizes = self.planes();
         assert!(self.here(), "a window that there is a loop for");
         assert!(w.taps.len() >= planes * self.window * self.window, "all weights are there");
         assert!(w.begin.is_none_or(|begin| begin.len() >= planes), "a number for every plane");
         assert!(from.len() >= planes * sizes[0] && to.len() >= planes * sizes[1], "all planes are there");
-        assert!(planes == 1 || planes * self.to[1] <= LANES, "planes that fit a vector");
+        assert!(planes == 1 || planes * self.width() <= LANES, "planes that fit a vector");
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and all planes are there.
         unsafe {
             let (from, to) = (from.as_ptr(), to.as_mut_ptr());
-            match (self.window, planes) {
-                (3, 1) => slide::<3, 1>(self, w, from, to),
-                (3, 2) => slide::<3, 2>(self, w, from, to),
-                (3, 4) => slide::<3, 4>(self, w, from, to),
-                (5, 1) => slide::<5, 1>(self, w, from, to),
-                (5, 2) => slide::<5, 2>(self, w, from, to),
-                (5, 4) => slide::<5, 4>(self, w, from, to),
+            match (self.stride + usize::from(self.rises), self.window, planes) {
+                (1, 3, 1) => slide::<3, 1>(self, w, from, to),
+                (1, 3, 2) => slide::<3, 2>(self, w, from, to),
+                (1, 3, 4) => slide::<3, 4>(self, w, from, to),
+                (1, 5, 1) => slide::<5, 1>(self, w, from, to),
+                (1, 5, 2) => slide::<5, 2>(self, w, from, to),
+                (1, 5, 4) => slide::<5, 4>(self, w, from, to),
+                // Of stride 2, and the other way.
+                (2, 3, 1) => halving::slide::<3, 1>(self, w, from, to),
+                (2, 3, 2) => halving::slide::<3, 2>(self, w, from, to),
+                (2, 3, 4) => halving::slide::<3, 4>(self, w, from, to),
+                (2, 5, 1) => halving::slide::<5, 1>(self, w, from, to),
+                (2, 5, 2) => halving::slide::<5, 2>(self, w, from, to),
+                (2, 5, 4) => halving::slide::<5, 4>(self, w, from, to),
+                (3, 3, 1) => halving::rise::<3, 1>(self, w, from, to),
+                (3, 3, 2) => halving::rise::<3, 2>(self, w, from, to),
+                (3, 3, 4) => halving::rise::<3, 4>(self, w, from, to),
+                (3, 5, 1) => halving::rise::<5, 1>(self, w, from, to),
+                (3, 5, 2) => halving::rise::<5, 2>(self, w, from, to),
+                (3, 5, 4) => halving::rise::<5, 4>(self, w, from, to),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -95,20 +122,23 @@ impl Depthwise {
     /// The next planes to be read are so many numbers away in both.
     pub fn meet(&self, planes: usize, from: &[f32], dy: &[f32], next: [usize; 2], sums: &mut Taps) {
         let sizes = self.planes();
-        assert!(self.here(), "a window that there is a loop for");
+        assert!(self.here() && !self.rises, "a window that there is a loop for");
         assert!(from.len() >= planes * sizes[0] && dy.len() >= planes * sizes[1], "all planes are there");
-        assert!(planes == 1 || planes * self.to[1] <= LANES, "planes that fit a vector");
+        assert!(planes == 1 || planes * self.width() <= LANES, "planes that fit a vector");
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and all planes are there.
         unsafe {
             let (from, dy) = (from.as_ptr(), dy.as_ptr());
-            match (self.window, planes) {
-                (3, 1) => meet::<3, 1, 3>(self, 0, from, dy, next, sums),
-                (3, 2) => meet::<3, 2, 3>(self, 0, from, dy, next, sums),
-                (3, 4) => meet::<3, 4, 3>(self, 0, from, dy, next, sums),
-                (5, 1) => meet_five::<1>(self, from, dy, next, sums),
-                (5, 2) => meet_five::<2>(self, from, dy, next, sums),
-                (5, 4) => meet_five::<4>(self, from, dy, next, sums),
+            match (self.stride, self.window, planes) {
+                (1, 3, 1) => meet::<3, 1, 3>(self, 0, from, dy, next, sums),
+                (1, 3, 2) => meet::<3, 2, 3>(self, 0, from, dy, next, sums),
+                (1, 3, 4) => meet::<3, 4, 3>(self, 0, from, dy, next, sums),
+                (2, 3, 1) => halving::meet::<3, 1, 3>(self, 0, from, dy, next, sums),
+                (2, 3, 2) => halving::meet::<3, 2, 3>(self, 0, from, dy, next, sums),
+                (2, 3, 4) => halving::meet::<3, 4, 3>(self, 0, from, dy, next, sums),
+                (1 | 2, 5, 1) => meet_five::<1>(self, from, dy, next, sums),
+                (1 | 2, 5, 2) => meet_five::<2>(self, from, dy, next, sums),
+                (1 | 2, 5, 4) => meet_five::<4>(self, from, dy, next, sums),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -121,7 +151,7 @@ impl Depthwise {
 /// those that are there.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn masks<const S: usize>(first: isize, width: usize) -> [u16; S] {
+pub(super) fn masks<const S: usize>(first: isize, width: usize) -> [u16; S] {
     let lanes = (LANES / S) as isize;
     let low = (-first).clamp(0, lanes);
     let high = (width as isize - first).clamp(low, lanes);
@@ -136,7 +166,7 @@ fn masks<const S: usize>(first: isize, width: usize) -> [u16; S] {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn load<const S: usize>(at: *const f32, apart: usize, masks: [u16; S]) -> __m512 {
+pub(super) unsafe fn load<const S: usize>(at: *const f32, apart: usize, masks: [u16; S]) -> __m512 {
     // SAFETY: lanes beside the masks are not touched.
     unsafe {
         let mut all = _mm512_maskz_loadu_ps(masks[0], at);
@@ -151,7 +181,7 @@ unsafe fn load<const S: usize>(at: *const f32, apart: usize, masks: [u16; S]) ->
 /// Asks for a line of numbers that will be wanted in the second-level cache.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn soon(at: *const f32) {
+pub(super) fn soon(at: *const f32) {
     // SAFETY: a hint, which touches nothing.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
 }
@@ -163,7 +193,7 @@ fn soon(at: *const f32) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn spread<const S: usize>(at: *const f32, apart: usize) -> __m512 {
+pub(super) unsafe fn spread<const S: usize>(at: *const f32, apart: usize) -> __m512 {
     // SAFETY: the caller's promise.
     unsafe {
         let mut all = _mm512_set1_ps(*at);
@@ -182,7 +212,7 @@ unsafe fn spread<const S: usize>(at: *const f32, apart: usize) -> __m512 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
-unsafe fn store<const S: usize>(all: __m512, at: *mut f32, apart: usize, mask: u16) {
+pub(super) unsafe fn store<const S: usize>(all: __m512, at: *mut f32, apart: usize, mask: u16) {
     // SAFETY: the caller's promise.
     unsafe {
         match S {
@@ -320,7 +350,12 @@ unsafe fn meet_five<const S: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        meet::<5, S, 3>(d, 0, from, dy, next, out);
-        meet::<5, S, 2>(d, 3, from, dy, next, out);
+        if d.stride == 1 {
+            meet::<5, S, 3>(d, 0, from, dy, next, out);
+            meet::<5, S, 2>(d, 3, from, dy, next, out);
+        } else {
+            halving::meet::<5, S, 3>(d, 0, from, dy, next, out);
+            halving::meet::<5, S, 2>(d, 3, from, dy, next, out);
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
-//! `pack.rs`), vectors as values (`lanes.rs`), and the macro that compiles plain loops once for each.
+//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
 mod depthwise;
+#[cfg(target_arch = "x86_64")]
+mod halving;
 mod lanes;
 mod pack;
 mod product;
