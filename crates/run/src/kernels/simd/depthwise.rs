@@ -105,12 +105,12 @@ impl Depthwise {
                 (2, 5, 1) => halving::slide::<5, 1>(self, w, from, to),
                 (2, 5, 2) => halving::slide::<5, 2>(self, w, from, to),
                 (2, 5, 4) => halving::slide::<5, 4>(self, w, from, to),
-                (3, 3, 1) => halving::rise::<3, 1>(self, w, from, to),
-                (3, 3, 2) => halving::rise::<3, 2>(self, w, from, to),
-                (3, 3, 4) => halving::rise::<3, 4>(self, w, from, to),
-                (3, 5, 1) => halving::rise::<5, 1>(self, w, from, to),
-                (3, 5, 2) => halving::rise::<5, 2>(self, w, from, to),
-                (3, 5, 4) => halving::rise::<5, 4>(self, w, from, to),
+                (3, 3, 1) => halving::rise_either::<3, 1>(self, w, from, to),
+                (3, 3, 2) => halving::rise_either::<3, 2>(self, w, from, to),
+                (3, 3, 4) => halving::rise_either::<3, 4>(self, w, from, to),
+                (3, 5, 1) => halving::rise_either::<5, 1>(self, w, from, to),
+                (3, 5, 2) => halving::rise_either::<5, 2>(self, w, from, to),
+                (3, 5, 4) => halving::rise_either::<5, 4>(self, w, from, to),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -133,12 +133,15 @@ impl Depthwise {
                 (1, 3, 1) => meet::<3, 1, 3>(self, 0, from, dy, next, sums),
                 (1, 3, 2) => meet::<3, 2, 3>(self, 0, from, dy, next, sums),
                 (1, 3, 4) => meet::<3, 4, 3>(self, 0, from, dy, next, sums),
-                (2, 3, 1) => halving::meet::<3, 1, 3>(self, 0, from, dy, next, sums),
-                (2, 3, 2) => halving::meet::<3, 2, 3>(self, 0, from, dy, next, sums),
-                (2, 3, 4) => halving::meet::<3, 4, 3>(self, 0, from, dy, next, sums),
-                (1 | 2, 5, 1) => meet_five::<1>(self, from, dy, next, sums),
-                (1 | 2, 5, 2) => meet_five::<2>(self, from, dy, next, sums),
-                (1 | 2, 5, 4) => meet_five::<4>(self, from, dy, next, sums),
+                (2, 3, 1) => halving::meet_all::<3, 1>(self, from, dy, next, sums),
+                (2, 5, 1) => halving::meet_all::<5, 1>(self, from, dy, next, sums),
+                (2, 3, 2) => halving::meet_all::<3, 2>(self, from, dy, next, sums),
+                (2, 5, 2) => halving::meet_all::<5, 2>(self, from, dy, next, sums),
+                (2, 3, 4) => halving::meet_all::<3, 4>(self, from, dy, next, sums),
+                (2, 5, 4) => halving::meet_all::<5, 4>(self, from, dy, next, sums),
+                (1, 5, 1) => meet_five::<1>(self, from, dy, next, sums),
+                (1, 5, 2) => meet_five::<2>(self, from, dy, next, sums),
+                (1, 5, 4) => meet_five::<4>(self, from, dy, next, sums),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -350,12 +353,7 @@ unsafe fn meet_five<const S: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if d.stride == 1 {
-            meet::<5, S, 3>(d, 0, from, dy, next, out);
-            meet::<5, S, 2>(d, 3, from, dy, next, out);
-        } else {
-            halving::meet::<5, S, 3>(d, 0, from, dy, next, out);
-            halving::meet::<5, S, 2>(d, 3, from, dy, next, out);
-        }
+        meet::<5, S, 3>(d, 0, from, dy, next, out);
+        meet::<5, S, 2>(d, 3, from, dy, next, out);
     }
 }
