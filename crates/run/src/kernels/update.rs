@@ -124,3 +124,25 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<bool
     }
     Ok(finite.into_inner())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinite_weights_are_noticed() {
+        let moment = Moment { seed: 0, iteration: 0, rate: 1.0 };
+        for optimizer in [Optimizer::MOMENTUM, Optimizer::ADAMW] {
+            for len in [1, 7, 64, 203] {
+                let (mut w, mut m, mut s) = (vec![1f32; len], vec![0f32; len], vec![0f32; len]);
+                let rule = Rule::new(optimizer, moment);
+                assert!(rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s), "nothing is wrong yet");
+                for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                    let mut w = w.clone();
+                    w[len / 2] = bad;
+                    assert!(!rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s), "{bad} of {len}");
+                }
+            }
+        }
+    }
+}
