@@ -10,7 +10,7 @@ use super::pool::part;
 use super::room;
 use super::shares::{Cut, Each};
 use super::simd::fetch;
-use super::update::Rule;
+use super::update::{Largest, Rule};
 
 /// How many rows ahead the memory of an update is asked for.
 const SOON: usize = 8;
@@ -127,6 +127,7 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
         (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
     args.pool.each((Each::new(sums, room(width)), tables), |index, (sum, tables)| {
         let (mut w, mut first, mut second, mut master) = tables;
+        let mut most = Largest::default();
         let (mut at, end) = (begin(index), if index + 1 < threads { begin(index + 1) } else { order.len() });
         let sum = &mut sum[..width];
         let gradient_at = |at: usize| {
@@ -151,18 +152,17 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
                 gradient = sum;
             }
             let (w, first, second) = (w.row(row), first.row(row), second.row(row));
-            let good = match &mut master {
-                None => rule.apply(w, gradient, first, second),
+            match &mut master {
+                None => rule.apply(w, gradient, first, second, &mut most),
                 Some(master) => {
                     let master = master.row(row);
-                    let good = rule.apply(master, gradient, first, second);
+                    rule.apply(master, gradient, first, second, &mut most);
                     w.copy_from_slice(master);
-                    good
                 }
-            };
-            if !good {
-                finite.store(false, Ordering::Relaxed);
             }
+        }
+        if !most.finite() {
+            finite.store(false, Ordering::Relaxed);
         }
     });
     Ok(finite.into_inner())

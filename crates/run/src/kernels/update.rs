@@ -12,30 +12,61 @@ use super::simd::wide;
 /// The exponent of numbers that are not finite.
 const EXPONENT: u32 = 0x7f80_0000;
 
-/// The largest exponent with that of a number.
+const LANES: usize = 16;
+
+/// The largest exponents of weights so far, each of some of them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Largest([u32; LANES]);
+
+impl Largest {
+    /// Whether all weights are finite.
+    pub fn finite(self) -> bool {
+        self.0.iter().all(|most| *most < EXPONENT)
+    }
+}
+
+/// The larger exponent.
 #[inline(always)]
-fn largest(most: u32, w: f32) -> u32 {
+fn larger(most: u32, w: f32) -> u32 {
     most.max(w.to_bits() & EXPONENT)
 }
 
 wide! {
-    /// Gradient descent without memory. Like the others it returns the largest exponent of a new weight.
-    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32) -> u32 {
-        w.iter_mut().zip(g).fold(0, |most, (w, g)| {
+    /// Gradient descent without memory. Like the others it looks at the new weights.
+    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32, most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+        for (w, g) in w.iter_mut().zip(g) {
+            for lane in 0..LANES {
+                w[lane] -= rate * (g[lane] + decay * w[lane]);
+                all[lane] = larger(all[lane], w[lane]);
+            }
+        }
+        for (w, g) in w_rest.iter_mut().zip(g_rest) {
             *w -= rate * (g + decay * *w);
-            largest(most, *w)
-        })
+            all[0] = larger(all[0], *w);
+        }
+        most.0 = all;
     }
 }
 
 wide! {
     /// Gradient descent with momentum.
-    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32) -> u32 {
-        w.iter_mut().zip(g).zip(m).fold(0, |most, ((w, g), m)| {
+    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32, most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+        let (m, m_rest) = m.as_chunks_mut::<LANES>();
+        for ((w, g), m) in w.iter_mut().zip(g).zip(m) {
+            for lane in 0..LANES {
+                m[lane] = keep * m[lane] + (g[lane] + decay * w[lane]);
+                w[lane] -= rate * m[lane];
+                all[lane] = larger(all[lane], w[lane]);
+            }
+        }
+        for ((w, g), m) in w_rest.iter_mut().zip(g_rest).zip(m_rest) {
             *m = keep * *m + (g + decay * *w);
             *w -= rate * *m;
-            largest(most, *w)
-        })
+            all[0] = larger(all[0], *w);
+        }
+        most.0 = all;
     }
 }
 
@@ -50,16 +81,31 @@ pub(super) struct Adam {
     corrections: [f32; 2],
 }
 
+/// One step of Adam with decoupled weight decay.
+#[inline(always)]
+fn adam_step(w: &mut f32, g: f32, m: &mut f32, s: &mut f32, a: Adam) {
+    *m = a.keep[0] * *m + (1.0 - a.keep[0]) * g;
+    *s = a.keep[1] * *s + (1.0 - a.keep[1]) * g * g;
+    let step = (*m * a.corrections[0]) / ((*s * a.corrections[1]).sqrt() + a.epsilon);
+    *w -= a.rate * (step + a.decay * *w);
+}
+
 wide! {
-    /// Adam with decoupled weight decay.
-    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam) -> u32 {
-        w.iter_mut().zip(g).zip(m).zip(s).fold(0, |most, (((w, g), m), s)| {
-            *m = a.keep[0] * *m + (1.0 - a.keep[0]) * g;
-            *s = a.keep[1] * *s + (1.0 - a.keep[1]) * g * g;
-            let step = (*m * a.corrections[0]) / ((*s * a.corrections[1]).sqrt() + a.epsilon);
-            *w -= a.rate * (step + a.decay * *w);
-            largest(most, *w)
-        })
+    /// Adam.
+    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam, most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+        let ((m, m_rest), (s, s_rest)) = (m.as_chunks_mut::<LANES>(), s.as_chunks_mut::<LANES>());
+        for (((w, g), m), s) in w.iter_mut().zip(g).zip(m).zip(s) {
+            for lane in 0..LANES {
+                adam_step(&mut w[lane], g[lane], &mut m[lane], &mut s[lane], a);
+                all[lane] = larger(all[lane], w[lane]);
+            }
+        }
+        for (((w, g), m), s) in w_rest.iter_mut().zip(g_rest).zip(m_rest).zip(s_rest) {
+            adam_step(w, *g, m, s, a);
+            all[0] = larger(all[0], *w);
+        }
+        most.0 = all;
     }
 }
 
@@ -87,14 +133,12 @@ impl Rule {
     }
 
     /// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
-    /// Returns whether all new weights are finite.
-    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) -> bool {
-        let most = match self {
-            Rule::Plain { rate, decay } => plain(w, g, rate, decay),
-            Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay),
-            Rule::Adam(numbers) => adam(w, g, first, second, numbers),
-        };
-        most < EXPONENT
+    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest) {
+        match self {
+            Rule::Plain { rate, decay } => plain(w, g, rate, decay, most),
+            Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay, most),
+            Rule::Adam(numbers) => adam(w, g, first, second, numbers, most),
+        }
     }
 }
 
@@ -110,7 +154,9 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<bool
     let finite = AtomicBool::new(true);
     let mut run = |pool: &mut super::pool::Pool, w: &mut [f32]| {
         pool.rows3(4, (w, 1), (first, rows[0]), (second, rows[1]), |start, w, first, second| {
-            if !rule.apply(w, &g[start..start + w.len()], first, second) {
+            let mut most = Largest::default();
+            rule.apply(w, &g[start..start + w.len()], first, second, &mut most);
+            if !most.finite() {
                 finite.store(false, Ordering::Relaxed);
             }
         });
@@ -136,11 +182,15 @@ mod tests {
             for len in [1, 7, 64, 203] {
                 let (mut w, mut m, mut s) = (vec![1f32; len], vec![0f32; len], vec![0f32; len]);
                 let rule = Rule::new(optimizer, moment);
-                assert!(rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s), "nothing is wrong yet");
+                let mut most = Largest::default();
+                rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s, &mut most);
+                assert!(most.finite(), "nothing is wrong yet");
                 for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
                     let mut w = w.clone();
                     w[len / 2] = bad;
-                    assert!(!rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s), "{bad} of {len}");
+                    let mut most = most;
+                    rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s, &mut most);
+                    assert!(!most.finite(), "{bad} of {len}");
                 }
             }
         }
