@@ -52,6 +52,11 @@ pub trait Kernels {
 
     /// Runs a kernel on its operands, in the order of `work.operands`.
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
+
+    /// Whether the weights that the last kernel has changed are known to be finite numbers, so that nobody needs to look.
+    fn finite(&self) -> bool {
+        false
+    }
 }
 
 /// Real memory and the kernels that work on it.

@@ -93,6 +93,7 @@ fn convolutions() {
     );
     conv("uneven padding", [2, 2, 5, 4], 3, [4, 2], false, Conv { padding: [3, 0, 1, 2], ..plain });
     conv("groups", [2, 6, 5, 5], 4, [3, 3], true, Conv { padding: [1; 4], groups: 2, ..plain });
+    conv("depthwise, small", [2, 4, 5, 4], 4, [3, 3], true, Conv { padding: [1; 4], groups: 4, ..plain });
     conv("depthwise", [2, 5, 6, 7], 5, [3, 3], true, Conv { padding: [1; 4], groups: 5, ..plain });
     conv(
         "depthwise strided",

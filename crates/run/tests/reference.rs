@@ -182,7 +182,7 @@ fn large_convolutions() {
     let plain = Conv::default();
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 14] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 25] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -191,6 +191,17 @@ fn large_convolutions() {
         (Conv { groups: 4, stride: [2, 3], ..same(5) }, [5, 16, 12, 19], 16, [5, 5]),
         (Conv { groups: 24, ..same(3) }, [17, 24, 7, 7], 24, [3, 3]),
         (Conv { groups: 24, stride: [2; 2], ..same(5) }, [3, 24, 33, 34], 48, [5, 5]),
+        (Conv { groups: 8, padding: [0, 2, 2, 1], ..plain }, [2, 8, 5, 3], 8, [3, 3]),
+        (Conv { groups: 3, ..same(5) }, [2, 3, 20, 37], 3, [5, 5]),
+        (Conv { groups: 4, padding: [4, 0, 3, 3], ..plain }, [3, 4, 2, 9], 4, [5, 5]),
+        (Conv { groups: 8, ..same(5) }, [3, 8, 4, 4], 8, [5, 5]),
+        (Conv { groups: 4, ..up(1) }, [3, 4, 6, 18], 4, [3, 3]),
+        (Conv { groups: 3, stride: [2; 2], ..same(3) }, [2, 3, 17, 41], 3, [3, 3]),
+        (Conv { groups: 8, stride: [2; 2], ..same(3) }, [2, 8, 6, 7], 8, [3, 3]),
+        (Conv { groups: 3, stride: [2; 2], ..same(5) }, [2, 3, 20, 70], 3, [5, 5]),
+        (Conv { groups: 4, stride: [2; 2], padding: [0, 1, 2, 2], ..plain }, [2, 4, 10, 16], 4, [5, 5]),
+        (Conv { groups: 8, stride: [2; 2], padding: [3, 4, 1, 0], ..plain }, [2, 8, 7, 5], 8, [5, 5]),
+        (Conv { groups: 4, output_padding: [1; 2], ..up(2) }, [2, 4, 5, 4], 4, [5, 5]),
         (Conv { dilation: [3, 2], padding: [4, 3, 4, 3], ..plain }, [2, 20, 30, 31], 24, [3, 3]),
         (same(3), [2, 30, 33, 20], 17, [3, 3]),
         (Conv { stride: [4; 2], padding: [2; 4], ..plain }, [1, 3, 67, 66], 17, [11, 11]),

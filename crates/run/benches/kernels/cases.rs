@@ -254,6 +254,15 @@ fn pools(cases: &mut Cases) {
         &small,
         "max-pool.backward",
     );
+    for kind in [PoolKind::Max, PoolKind::Average { count_padding: false }] {
+        let three = Op::Pool(Pool { kind, window: [3; 2], stride: [1; 2], padding: [1; 4], ceil: false });
+        let (name, back) = match kind {
+            PoolKind::Max => ("max-pool", "max-pool.backward"),
+            _ => ("average-pool", "average-pool.backward"),
+        };
+        cases.add(&format!("{name} 3/1 of 8²"), "", three.clone(), &small, name);
+        cases.add(&format!("{back} 3/1 of 8²"), "", three, &small, back);
+    }
     cases.add("global-pool", "global_pool 16 64 56", Op::GlobalPool, &image, "global-pool");
     cases.add("global-pool.backward", "", Op::GlobalPool, &image, "global-pool.backward");
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use tiercel_run::kernels::{Library, prepare, simd};
 use tiercel_run::{Kernels, View, Work};
-use tiercel_workload::graph::{Builder, DType, Init, Op, Optimizer, ValueId, cost};
+use tiercel_workload::graph::{Activation, Builder, DType, Init, Op, Optimizer, ValueId, cost};
 use tiercel_workload::{Program, schedule};
 
 mod cases;
@@ -126,9 +126,12 @@ impl Bench {
         self.library.run(&work, &mut views).unwrap_or_else(|e| panic!("{e}"));
     }
 
+    /// Products with their sums count as two, and so does what functions are made of, because it keeps the same units
+    /// busy.
     fn flops(&self) -> f64 {
-        let node = &self.program.graph.nodes[self.step];
-        2.0 * cost::macs(&self.program.graph, node) as f64
+        let (graph, node) = (&self.program.graph, &self.program.graph.nodes[self.step]);
+        let elements = node.inputs.first().map_or(0, |id| graph.value(*id).shape.elements());
+        2.0 * (cost::macs(graph, node) as f64).max(functions(&node.op) * elements as f64)
     }
 
     /// Every operand once, and of a table the rows that are asked for.
@@ -140,6 +143,31 @@ impl Bench {
             bytes.min(value.shape.bytes(value.dtype)).0 as f64
         };
         cost::reads(graph, node).map(once).sum::<f64>() + cost::writes(graph, node).map(once).sum::<f64>()
+    }
+}
+
+/// The multiplications, with or without a sum, that functions of an element take: no instruction computes an exponential
+/// or a logarithm, so a kernel that needs one cannot be as fast as memory. Counted in `math.rs`, whose polynomials are as
+/// short as an error of a few units in the last place allows; additions, comparisons and divisions are left out, which
+/// other units do meanwhile.
+fn functions(op: &Op) -> f64 {
+    const EXP: f64 = 11.0;
+    const LN: f64 = 15.0;
+    match op {
+        Op::Softmax | Op::CrossEntropy => EXP + 1.0,
+        Op::BinaryCrossEntropy => EXP + LN + 1.0,
+        Op::BinaryCrossEntropyBackward => EXP + 1.0,
+        // Squares of a window, their factor, the power, and what it is multiplied with.
+        Op::ResponseNorm(norm) => norm.size as f64 + EXP + LN + 3.0,
+        // Beside that the pulls of a window, and what they take away.
+        Op::ResponseNormBackward(norm) => norm.size as f64 + EXP + LN + 7.0,
+        Op::Activate(Activation::Sigmoid | Activation::Exp) => EXP,
+        // A polynomial near zero, and another function elsewhere; both are computed for every element.
+        Op::Activate(Activation::Tanh) => EXP + 7.0,
+        Op::Activate(Activation::GeluTanh) => EXP + 5.0,
+        // The normal distribution: a polynomial of ten numbers, and an exponential.
+        Op::Activate(Activation::Gelu | Activation::Erf) => EXP + 12.0,
+        _ => 0.0,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Rows of tables: looking them up, their gradient, and updates of just those rows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tiercel_workload::graph::Optimizer;
 
 use super::args::{Args, Call};
@@ -8,7 +10,7 @@ use super::pool::part;
 use super::room;
 use super::shares::{Cut, Each};
 use super::simd::fetch;
-use super::update::Rule;
+use super::update::{Largest, Rule};
 
 /// How many rows ahead the memory of an update is asked for.
 const SOON: usize = 8;
@@ -85,7 +87,8 @@ fn sort<'o>(mut order: &'o mut [u64], mut other: &'o mut [u64], rows: usize) -> 
     order
 }
 
-pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: bool) -> Result<(), String> {
+/// Changes the rows of a table that were asked for, and returns whether those are finite.
+pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: bool) -> Result<bool, String> {
     let (ids, drows) = (args.ids(1)?, args.read(2)?);
     let (width, rows) = (args.call.last(0), args.call.dim(0, 0));
     ids.check(rows)?;
@@ -118,12 +121,13 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
         let at = if index < threads { begin(index) } else { order.len() };
         *bound = if at < order.len() { id(at) } else { rows } as u32;
     }
-    let rule = Rule::new(optimizer, args.moment);
+    let (rule, finite) = (Rule::new(optimizer, args.moment), AtomicBool::new(true));
     let cut = |numbers, there: bool| Cut::new(numbers, if there { width } else { 0 }, bounds);
     let tables =
         (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
     args.pool.each((Each::new(sums, room(width)), tables), |index, (sum, tables)| {
         let (mut w, mut first, mut second, mut master) = tables;
+        let mut most = Largest::default();
         let (mut at, end) = (begin(index), if index + 1 < threads { begin(index + 1) } else { order.len() });
         let sum = &mut sum[..width];
         let gradient_at = |at: usize| {
@@ -149,14 +153,17 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
             }
             let (w, first, second) = (w.row(row), first.row(row), second.row(row));
             match &mut master {
-                None => rule.apply(w, gradient, first, second),
+                None => rule.apply(w, gradient, first, second, &mut most),
                 Some(master) => {
                     let master = master.row(row);
-                    rule.apply(master, gradient, first, second);
+                    rule.apply(master, gradient, first, second, &mut most);
                     w.copy_from_slice(master);
                 }
             }
         }
+        if !most.finite() {
+            finite.store(false, Ordering::Relaxed);
+        }
     });
-    Ok(())
+    Ok(finite.into_inner())
 }

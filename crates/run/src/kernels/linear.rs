@@ -9,8 +9,9 @@ use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Put, Rows, multiply, multiply_part};
 use super::loss::dot;
 use super::pool::Pool;
-use super::shares::{Boxes, Each};
-use super::simd::wide;
+use super::room;
+use super::shares::{self, Boxes, Each};
+use super::simd::{LINES, Tile, lines, transpose, wide};
 
 /// The product that a call computes, for each of its leading indices.
 fn extent(call: &Call) -> Extent {
@@ -31,6 +32,9 @@ fn extent(call: &Call) -> Extent {
 /// Scratch numbers that a call needs: room to pack in, where it packs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let e = extent(call);
+    if call.op == Op::Linear && narrow(e) {
+        return threads * room(e.depth * Tile::here().lanes);
+    }
     let packs = match &call.op {
         Op::Linear => e.rows > FEW,
         Op::LinearBackwardData => e.rows > FEW && e.depth > SHALLOW,
@@ -45,6 +49,10 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (e, y, scratch) = (extent(args.call), args.write(0)?, args.scratch());
     if e.rows <= FEW {
         few_samples(args.pool, e, x, w, bias, y);
+        return Ok(());
+    }
+    if narrow(e) {
+        few_results(args.pool, e, x, w, bias, y, scratch);
         return Ok(());
     }
     let bias = bias.map_or(Bias::None, Bias::Columns);
@@ -105,6 +113,40 @@ const BLOCK: usize = 32;
 fn columns(numbers: &mut [f32], e: Extent, threads: usize) -> Boxes<'_, f32> {
     let some = e.columns.div_ceil(threads).next_multiple_of(16);
     Boxes::new(numbers, [e.rows, 1, 1, e.columns], [e.rows, 1, 1, some])
+}
+
+/// Whether the results of a sample fit a vector, and there are many: then only the weights are packed.
+fn narrow(e: Extent) -> bool {
+    e.rows > FEW && e.columns <= Tile::here().lanes
+}
+
+/// Few results for many samples: each sample's are one vector.
+fn few_results(
+    pool: &mut Pool,
+    e: Extent,
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    y: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let lanes = Tile::here().lanes;
+    let shares = (Each::new(scratch, room(e.depth * lanes)), shares::Rows::new(y, e.columns, e.rows));
+    pool.each(shares, |_, (packed, (start, y))| {
+        transpose(w, e.depth, e.columns, e.depth, lanes, packed);
+        let mut out = [0f32; LINES * 16];
+        for (at, y) in y.chunks_mut(LINES * e.columns).enumerate() {
+            let rows = y.len() / e.columns;
+            let x = &x[(start + at * LINES) * e.depth..][..rows * e.depth];
+            lines(e.depth, rows, (x, e.depth), packed, &mut out);
+            for (y, out) in y.chunks_exact_mut(e.columns).zip(out.chunks_exact(lanes)) {
+                match bias {
+                    Some(bias) => y.iter_mut().zip(out).zip(bias).for_each(|((y, out), b)| *y = out + b),
+                    None => y.copy_from_slice(&out[..e.columns]),
+                }
+            }
+        }
+    });
 }
 
 /// The results for few samples: dot products.

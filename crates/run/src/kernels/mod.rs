@@ -90,6 +90,8 @@ pub struct Library {
     pool: Pool,
     moment: Moment,
     source: Option<Source>,
+    /// Whether what the last kernel changed is known to be finite.
+    finite: bool,
     /// Kept between kernels so that none of them allocates.
     places: Places,
     views: Vec<View<'static>>,
@@ -109,6 +111,7 @@ impl Library {
             pool: Pool::new(threads),
             moment: Moment { seed: 0, iteration: 0, rate: 1.0 },
             source: None,
+            finite: false,
             places,
             views: Vec::with_capacity(most),
         })
@@ -214,12 +217,18 @@ impl Kernels for Library {
             _ => &mut [],
         };
         let done = match &entry.wide {
-            None => compute(Args { call: &entry.call, places, views, scratch, pool, moment: *moment }),
+            None => {
+                let done = compute(Args { call: &entry.call, places, views, scratch, pool, moment: *moment });
+                self.finite = done == Ok(true);
+                done.map(drop)
+            }
             Some(wide) => {
                 let spare = std::mem::take(&mut self.views);
                 let node = (&entry.call, wide, &*places);
                 let (spare, done) = narrowly(node, views, spare, scratch, pool, *moment);
                 self.views = spare;
+                // Rounding may yet make a large number infinite.
+                self.finite = false;
                 done
             }
         };
@@ -227,6 +236,10 @@ impl Kernels for Library {
             self.moment.iteration += 1;
         }
         done.map_err(|why| format!("{}: {why}", entry.name))
+    }
+
+    fn finite(&self) -> bool {
+        self.finite
     }
 }
 
@@ -274,7 +287,7 @@ fn narrowly(
         });
     }
     let done = compute(Args { call: wide, places, views: &mut copies, scratch: rest, pool, moment });
-    let spare = recycle(copies);
+    let (spare, done) = (recycle(copies), done.map(drop));
     let mut rest = &*scratch;
     for (at, view) in views.iter_mut().enumerate() {
         let Some((len, _)) = bf16_len(call, places, at) else { continue };
@@ -296,7 +309,7 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::Conv(_) | Op::ConvBackwardData(_) | Op::ConvBackwardWeight(_) => conv::scratch(call, threads),
         Op::CrossEntropy => call.len(1),
         Op::BinaryCrossEntropy | Op::MeanSquare => call.len(0).div_ceil(loss::PIECE),
-        Op::ResponseNormBackward(_) => call.len(0),
+        Op::ResponseNormBackward(_) => response::scratch(call, threads),
         Op::Attention(a) => attention::scratch(call, *a, threads, false),
         Op::AttentionBackward(a) => attention::scratch(call, *a, threads, true),
         Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => {
@@ -309,9 +322,11 @@ fn scratch(call: &Call, threads: usize) -> usize {
     }
 }
 
-/// Runs a call on f32 operands.
-fn compute(args: Args<'_, '_>) -> Result<(), String> {
-    match &args.call.op {
+/// Runs a call on f32 operands; returns whether what it changed is known to be finite, as updates find out by the way.
+fn compute(args: Args<'_, '_>) -> Result<bool, String> {
+    let done = match &args.call.op {
+        Op::Update(optimizer) => return update::whole(args, *optimizer),
+        Op::UpdateRows { optimizer, bag } => return embedding::update_rows(args, *optimizer, *bag),
         Op::Conv(_) => conv::forward(args),
         Op::ConvBackwardData(_) => conv::backward_data(args),
         Op::ConvBackwardWeight(_) => conv::backward_weight(args),
@@ -331,7 +346,6 @@ fn compute(args: Args<'_, '_>) -> Result<(), String> {
         Op::MeanSquareBackward => loss::mean_square_backward(args),
         Op::Fill { value } => elementwise::fill(args, *value),
         Op::Scale { factor } => elementwise::scale(args, *factor),
-        Op::Update(optimizer) => update::whole(args, *optimizer),
         Op::BatchNorm { epsilon, momentum } => norm::batch(args, *epsilon, *momentum),
         Op::BatchNormBackward => norm::batch_backward(args),
         Op::LayerNorm { epsilon } => norm::layer(args, *epsilon),
@@ -362,6 +376,6 @@ fn compute(args: Args<'_, '_>) -> Result<(), String> {
         Op::LstmCellBackwardWeight => recurrent::backward_weight(args),
         Op::DotInteraction => interaction::forward(args),
         Op::DotInteractionBackward => interaction::backward(args),
-        Op::UpdateRows { optimizer, bag } => embedding::update_rows(args, *optimizer, *bag),
-    }
+    };
+    done.map(|()| false)
 }

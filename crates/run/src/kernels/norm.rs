@@ -6,7 +6,7 @@
 
 use super::args::{Args, Call};
 use super::shares::{Boxes, OneBox, Rows};
-use super::simd::wide;
+use super::simd::{Lanes, Layout, lanes, lay, wide};
 
 /// Numbers that are read twice in a row: they fit the first-level cache.
 const PIECE: usize = 4096;
@@ -35,25 +35,6 @@ impl Moments {
             let squares = squares_around(piece, mean);
             self.merge(Moments { count: piece.len() as f64, mean: mean.into(), squares: squares.into() });
         }
-    }
-
-    /// Adds planes; small ones are gathered first, so that the pieces are long.
-    fn add_planes<'x>(&mut self, planes: impl Iterator<Item = &'x [f32]>) {
-        let mut buffer = [0f32; PIECE];
-        let mut filled = 0;
-        for plane in planes {
-            if plane.len() > PIECE / 4 {
-                self.add(plane);
-                continue;
-            }
-            if filled + plane.len() > PIECE {
-                self.add(&buffer[..filled]);
-                filled = 0;
-            }
-            buffer[filled..filled + plane.len()].copy_from_slice(plane);
-            filled += plane.len();
-        }
-        self.add(&buffer[..filled]);
     }
 
     fn deviation(&self, epsilon: f32) -> f32 {
@@ -87,32 +68,68 @@ wide! {
     }
 }
 
-/// Σ dy and Σ dy · (x − mean) over planes; small ones are gathered first, so that the pieces are long.
-fn plane_slopes<'x>(planes: impl Iterator<Item = (&'x [f32], &'x [f32])>, mean: f32) -> [f64; 2] {
-    let mut sums = [0f64; 2];
-    let mut add = |x: &[f32], dy: &[f32]| {
-        for (x, dy) in x.chunks(PIECE).zip(dy.chunks(PIECE)) {
-            slopes(x, dy, mean).into_iter().zip(&mut sums).for_each(|(more, sum)| *sum += f64::from(more));
+lanes! {
+    /// The moments of planes; small ones are gathered first, so that the pieces are long.
+    fn plane_moments['x, I: Iterator<Item = &'x [f32]>](l; planes: I) -> Moments {
+        let mut moments = Moments::default();
+        let mut buffer = [0f32; PIECE];
+        let mut filled = 0;
+        for plane in planes {
+            if plane.len() > PIECE / 4 {
+                moments.add(plane);
+                continue;
+            }
+            if filled + plane.len() > PIECE {
+                moments.add(&buffer[..filled]);
+                filled = 0;
+            }
+            copy(l, &mut buffer[filled..], plane);
+            filled += plane.len();
         }
-    };
-    let mut buffers = [[0f32; PIECE]; 2];
-    let mut filled = 0;
-    for (x, dy) in planes {
-        if x.len() > PIECE / 4 {
-            add(x, dy);
-            continue;
-        }
-        if filled + x.len() > PIECE {
-            add(&buffers[0][..filled], &buffers[1][..filled]);
-            filled = 0;
-        }
-        for (buffer, plane) in buffers.iter_mut().zip([x, dy]) {
-            buffer[filled..filled + plane.len()].copy_from_slice(plane);
-        }
-        filled += x.len();
+        moments.add(&buffer[..filled]);
+        moments
     }
-    add(&buffers[0][..filled], &buffers[1][..filled]);
-    sums
+}
+
+lanes! {
+    /// Σ dy and Σ dy · (x − mean) over planes; small ones are gathered first, so that the pieces are long.
+    fn plane_slopes['x, I: Iterator<Item = (&'x [f32], &'x [f32])>](l; planes: I, mean: f32) -> [f64; 2] {
+        let mut sums = [0f64; 2];
+        let mut buffers = [[0f32; PIECE]; 2];
+        let mut filled = 0;
+        for (x, dy) in planes {
+            if x.len() > PIECE / 4 {
+                add_slopes(x, dy, mean, &mut sums);
+                continue;
+            }
+            if filled + x.len() > PIECE {
+                add_slopes(&buffers[0][..filled], &buffers[1][..filled], mean, &mut sums);
+                filled = 0;
+            }
+            for (buffer, plane) in buffers.iter_mut().zip([x, dy]) {
+                copy(l, &mut buffer[filled..], plane);
+            }
+            filled += x.len();
+        }
+        add_slopes(&buffers[0][..filled], &buffers[1][..filled], mean, &mut sums);
+        sums
+    }
+}
+
+/// Adds piece by piece.
+fn add_slopes(x: &[f32], dy: &[f32], mean: f32, sums: &mut [f64; 2]) {
+    for (x, dy) in x.chunks(PIECE).zip(dy.chunks(PIECE)) {
+        slopes(x, dy, mean).into_iter().zip(&mut *sums).for_each(|(more, sum)| *sum += f64::from(more));
+    }
+}
+
+/// Copies a short plane.
+#[inline(always)]
+fn copy<L: Lanes>(l: L, to: &mut [f32], from: &[f32]) {
+    let to = &mut to[..from.len()];
+    for at in (0..from.len()).step_by(L::COUNT) {
+        l.store_some(l.load_some(from, at), to, at);
+    }
 }
 
 wide! {
@@ -135,32 +152,57 @@ wide! {
     }
 }
 
-wide! {
-    /// y = a · x + b for all planes of channel c.
-    fn affine(y: &mut OneBox<'_, f32>, c: usize, x: &[f32], a: f32, b: f32) {
+/// The planes of a channel: numbers from the first one's first on, and how far apart they are.
+#[derive(Clone, Copy)]
+struct Planes<'x>(&'x [f32], usize);
+
+/// Copies the planes of a channel one behind the other, where they are so few that all fit: at distances that are powers
+/// of two they would be in each other's way in the cache, so they are read only once.
+fn gather<'b>(from: Planes<'_>, count: usize, plane: usize, buffer: &'b mut [f32; PIECE]) -> Planes<'b> {
+    let layout = Layout { counts: [1, count, plane], from: [0, from.1, 1], to: [0, plane] };
+    lay(layout, from.0, 0.0, buffer);
+    Planes(&buffer[..count * plane], plane)
+}
+
+lanes! {
+    /// y = a · x + b for all planes of channel c. Planes are often shorter than what the compiler unrolls.
+    fn affine(l; y: &mut OneBox<'_, f32>, c: usize, x: Planes<'_>, a: f32, b: f32) {
+        let (a, b) = (l.splat(a), l.splat(b));
         for n in y.ranges()[0].clone() {
-            let x = &x[y.place([n, c, 0])];
-            y.run([n, c, 0]).iter_mut().zip(x).for_each(|(y, x)| *y = a * x + b);
+            let y = y.run([n, c, 0]);
+            let x = &x.0[n * x.1..][..y.len()];
+            for at in (0..x.len()).step_by(L::COUNT) {
+                l.store_some(l.add(l.mul(a, l.load_some(x, at)), b), y, at);
+            }
         }
     }
 }
 
-wide! {
+lanes! {
     /// dx = a · dy + b · x + c for all planes of a channel, where an absent dy lies in dx.
-    fn affine_slope(dx: &mut OneBox<'_, f32>, channel: usize, dy: Option<&[f32]>, x: &[f32], factors: [f32; 3]) {
-        let [a, b, c] = factors;
+    fn affine_slope(l; dx: &mut OneBox<'_, f32>, channel: usize, dy: Option<Planes<'_>>, x: Planes<'_>, factors: [f32; 3]) {
+        let [a, b, c] = [l.splat(factors[0]), l.splat(factors[1]), l.splat(factors[2])];
         for n in dx.ranges()[0].clone() {
-            let at = [n, channel, 0];
-            let place = dx.place(at);
-            let dx = dx.run(at);
-            let x = &x[place.clone()];
-            match dy {
-                Some(dy) => {
-                    let dy = &dy[place];
-                    dx.iter_mut().zip(dy).zip(x).for_each(|((dx, dy), x)| *dx = a * dy + (b * x + c));
-                }
-                None => dx.iter_mut().zip(x).for_each(|(dx, x)| *dx = a * *dx + (b * x + c)),
+            let dx = dx.run([n, channel, 0]);
+            let x = &x.0[n * x.1..][..dx.len()];
+            let dy = dy.map(|dy| &dy.0[n * dy.1..][..dx.len()]);
+            for at in (0..x.len()).step_by(L::COUNT) {
+                let slope = l.load_some(dy.unwrap_or(dx), at);
+                let rest = l.add(l.mul(b, l.load_some(x, at)), c);
+                l.store_some(l.add(l.mul(a, slope), rest), dx, at);
             }
+        }
+    }
+}
+
+lanes! {
+    /// Copies all planes of a channel that is to be overwritten one behind the other.
+    fn gather_own(l; dx: &OneBox<'_, f32>, channel: usize, buffer: &mut [f32]) {
+        let mut filled = 0;
+        for n in dx.ranges()[0].clone() {
+            let plane = dx.peek([n, channel, 0]);
+            copy(l, &mut buffer[filled..], plane);
+            filled += plane.len();
         }
     }
 }
@@ -182,16 +224,23 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
         [means, deviations, running_mean, running_variance].map(one),
     );
     args.pool.each_of(x.len(), shares, |_, (mut y, [means, deviations, running_mean, running_variance])| {
+        let mut buffer = [0f32; PIECE];
         for (i, c) in y.units().enumerate() {
-            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
-            let mut moments = Moments::default();
-            moments.add_planes((0..batch).map(|n| &x[at(n)]));
+            let mut from = Planes(&x[c * plane..], channels * plane);
+            let moments = if batch * plane <= PIECE {
+                from = gather(from, batch, plane, &mut buffer);
+                let mut moments = Moments::default();
+                moments.add(from.0);
+                moments
+            } else {
+                plane_moments((0..batch).map(|n| &from.0[n * from.1..][..plane]))
+            };
             let (mean, deviation) = (moments.mean as f32, moments.deviation(epsilon));
             (means.1[i], deviations.1[i]) = (mean, deviation);
             let scale = gamma[c] * deviation;
             let shift = beta[c] - mean * scale;
             let mut y = y.get(c);
-            affine(&mut y, c, x, scale, shift);
+            affine(&mut y, c, from, scale, shift);
             let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
             let (mean, variance) = (&mut running_mean.1[i], &mut running_variance.1[i]);
             *mean += momentum * (moments.mean as f32 - *mean);
@@ -208,13 +257,31 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let one = |numbers| Rows::new(numbers, 1, channels);
     let dx = Boxes::new(dx, [batch, channels, 1, plane], [batch, 1, 1, plane]);
     args.pool.each_of(2 * x.len(), (dx, one(dgamma), one(dbeta)), |_, (mut dx, (_, dgamma), (_, dbeta))| {
+        let mut buffers = [[0f32; PIECE]; 2];
         for (i, c) in dx.units().enumerate() {
-            let at = |n: usize| (n * channels + c) * plane..(n * channels + c + 1) * plane;
             let (mean, deviation) = (means[c], deviations[c]);
             let mut dx = dx.get(c);
-            let [plain, weighed] = match dy {
-                Some(dy) => plane_slopes((0..batch).map(|n| (&x[at(n)], &dy[at(n)])), mean),
-                None => plane_slopes((0..batch).map(|n| (&x[at(n)], dx.peek([n, c, 0]))), mean),
+            let of = |side| Planes(side, channels * plane);
+            let (mut from, mut slope) = (of(&x[c * plane..]), dy.map(|dy| of(&dy[c * plane..])));
+            let [plain, weighed] = if batch * plane <= PIECE {
+                let [first, second] = &mut buffers;
+                from = gather(from, batch, plane, first);
+                let own = match slope {
+                    Some(slope) => gather(slope, batch, plane, second),
+                    None => {
+                        gather_own(&dx, c, second);
+                        Planes(&second[..batch * plane], plane)
+                    }
+                };
+                slope = Some(own);
+                slopes(from.0, own.0, mean).map(f64::from)
+            } else {
+                let plane_of = |planes: Planes<'_>, n: usize| n * planes.1..n * planes.1 + plane;
+                let x = |n: usize| &from.0[plane_of(from, n)];
+                match slope {
+                    Some(dy) => plane_slopes((0..batch).map(|n| (x(n), &dy.0[plane_of(dy, n)])), mean),
+                    None => plane_slopes((0..batch).map(|n| (x(n), dx.peek([n, c, 0]))), mean),
+                }
             };
             (dbeta[i], dgamma[i]) = (plain as f32, (weighed * f64::from(deviation)) as f32);
             let count = (batch * plane) as f32;
@@ -222,7 +289,7 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
             let a = gamma[c] * deviation;
             let b = -a * deviation * dgamma[i] / count;
             let shift = -a * dbeta[i] / count - b * mean;
-            affine_slope(&mut dx, c, dy, x, [a, b, shift]);
+            affine_slope(&mut dx, c, slope, from, [a, b, shift]);
         }
     });
     Ok(())

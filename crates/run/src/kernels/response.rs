@@ -2,9 +2,10 @@
 
 use tiercel_workload::graph::ResponseNorm;
 
-use super::args::Args;
+use super::args::{Args, Call};
 use super::math::{exp, ln};
-use super::simd::wide;
+use super::shares::{Each, Rows};
+use super::simd::{fetch, wide};
 
 /// Pixels that are computed at once: a row of them for every channel of a window stays in the cache.
 const PIXELS: usize = 256;
@@ -45,16 +46,9 @@ wide! {
 }
 
 wide! {
-    /// Raises positive numbers to a power.
-    fn raise(numbers: &mut [f32], exponent: f32) {
-        numbers.iter_mut().for_each(|x| *x = exp(exponent * ln(*x)));
-    }
-}
-
-wide! {
-    /// y = a · b.
-    fn product(a: &[f32], b: &[f32], y: &mut [f32]) {
-        y.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (a, b))| *y = a * b);
+    /// y = x · sum^exponent, of positive sums.
+    fn normalise(x: &[f32], sums: &[f32], exponent: f32, y: &mut [f32]) {
+        y.iter_mut().zip(x.iter().zip(sums)).for_each(|(y, (x, sum))| *y = x * exp(exponent * ln(*sum)));
     }
 }
 
@@ -71,9 +65,9 @@ pub(super) fn forward(mut args: Args<'_, '_>, norm: ResponseNorm) -> Result<(), 
                 let sums = &mut sums[..PIXELS.min(plane - pixel)];
                 for c in 0..channels {
                     denominators(norm, &x[pixel..], plane, window(norm, c, channels), sums);
-                    raise(sums, -norm.beta);
                     let at = c * plane + pixel;
-                    product(&x[at..at + sums.len()], sums, &mut y[at..at + sums.len()]);
+                    normalise(&x[at..at + sums.len()], sums, -norm.beta, &mut y[at..at + sums.len()]);
+                    fetch_next(x, at, (c + 1) * plane);
                 }
             }
         }
@@ -81,57 +75,75 @@ pub(super) fn forward(mut args: Args<'_, '_>, norm: ResponseNorm) -> Result<(), 
     Ok(())
 }
 
+/// Asks for a channel's pixels that come after these.
+fn fetch_next(x: &[f32], at: usize, end: usize) {
+    let next = (at + PIXELS).min(end);
+    fetch(&x[next..(next + PIXELS).min(end)]);
+}
+
 wide! {
-    /// What a channel's pixels pull at those that they are normalised by: dy · x · sum^(−beta − 1).
-    fn pulls(x: &[f32], dy: &[f32], sums: &[f32], powers: &mut [f32]) {
-        for ((power, sum), (x, dy)) in powers.iter_mut().zip(sums).zip(x.iter().zip(dy)) {
-            *power = *power / sum * (dy * x);
+    /// What becomes of a channel's own gradients, dy · sum^−beta, and what its pixels pull at those that they are
+    /// normalised by: dy · x · sum^(−beta − 1).
+    fn pulls(x: &[f32], dy: &[f32], sums: &[f32], beta: f32, dx: &mut [f32], pull: &mut [f32]) {
+        for (((dx, pull), sum), (x, dy)) in dx.iter_mut().zip(pull).zip(sums).zip(x.iter().zip(dy)) {
+            let power = exp(-beta * ln(*sum));
+            *dx = dy * power;
+            *pull = power / sum * (dy * x);
         }
     }
 }
 
 wide! {
-    /// Adds numbers.
-    fn add(to: &mut [f32], from: &[f32]) {
-        to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+    /// Takes factor · x · Σ pull away, of the pulls of some channels that follow one another.
+    fn finish(dx: &mut [f32], x: &[f32], pulls: &[f32], factor: f32) {
+        let (count, mut rows) = (dx.len(), pulls.chunks_exact(PIXELS));
+        if let [a, b, c, d, e] = [rows.next(), rows.next(), rows.next(), rows.next(), rows.next()].map(|row| row.unwrap_or(&[]))
+            && e.len() >= count && rows.next().is_none()
+        {
+            // The usual size: sums stay in registers.
+            let pulls = a.iter().zip(b).zip(c.iter().zip(d)).zip(e);
+            for ((dx, x), (((a, b), (c, d)), e)) in dx.iter_mut().zip(x).zip(pulls) {
+                *dx -= factor * x * ((a + b) + (c + d) + e);
+            }
+            return;
+        }
+        for pulls in pulls.chunks_exact(PIXELS) {
+            dx.iter_mut().zip(x.iter().zip(pulls)).for_each(|(dx, (x, pull))| *dx -= factor * x * pull);
+        }
     }
 }
 
-wide! {
-    /// Takes factor · x · pull away.
-    fn finish(dx: &mut [f32], x: &[f32], pull: &[f32], factor: f32) {
-        dx.iter_mut().zip(x.iter().zip(pull)).for_each(|(dx, (x, pull))| *dx -= factor * x * pull);
-    }
+/// Scratch numbers of the gradient: the pulls of some pixels of all channels, for every thread.
+pub(super) fn scratch(call: &Call, threads: usize) -> usize {
+    threads * call.dim(0, 1) * PIXELS
 }
 
 pub(super) fn backward(mut args: Args<'_, '_>, norm: ResponseNorm) -> Result<(), String> {
     let (x, dy, dx) = (args.read(0)?, args.read(1)?, args.write(0)?);
     let scratch = args.scratch();
-    let channels = args.call.dim(0, 1);
-    let whole = args.call.len(0) / args.call.dim(0, 0);
+    let (batch, channels) = (args.call.dim(0, 0), args.call.dim(0, 1));
+    let whole = args.call.len(0) / batch;
     let plane = whole / channels;
     let factor = 2.0 * norm.alpha * norm.beta / norm.size as f32;
-    args.pool.rows2((dx, whole), (&mut scratch[..x.len()], whole), |start, dx, pull| {
-        let (mut sums, mut powers) = ([0f32; PIXELS], [0f32; PIXELS]);
-        for (n, (dx, pull)) in dx.chunks_exact_mut(whole).zip(pull.chunks_exact_mut(whole)).enumerate() {
+    let shares = (Each::new(scratch, channels * PIXELS), Rows::new(dx, whole, batch));
+    args.pool.each(shares, |_, (pull, (start, dx))| {
+        let mut sums = [0f32; PIXELS];
+        for (n, dx) in dx.chunks_exact_mut(whole).enumerate() {
             let from = (start + n) * whole;
             let (x, dy) = (&x[from..from + whole], &dy[from..from + whole]);
             for pixel in (0..plane).step_by(PIXELS) {
                 let count = PIXELS.min(plane - pixel);
-                let (sums, powers) = (&mut sums[..count], &mut powers[..count]);
+                let sums = &mut sums[..count];
                 let at = |c: usize| c * plane + pixel..c * plane + pixel + count;
-                for c in 0..channels {
+                for (c, pull) in pull.chunks_exact_mut(PIXELS).enumerate() {
                     denominators(norm, &x[pixel..], plane, window(norm, c, channels), sums);
-                    powers.copy_from_slice(sums);
-                    raise(powers, -norm.beta);
-                    product(&dy[at(c)], powers, &mut dx[at(c)]);
-                    pulls(&x[at(c)], &dy[at(c)], sums, powers);
-                    pull[at(c)].copy_from_slice(powers);
+                    pulls(&x[at(c)], &dy[at(c)], sums, norm.beta, &mut dx[at(c)], pull);
+                    fetch_next(x, at(c).start, (c + 1) * plane);
+                    fetch_next(dy, at(c).start, (c + 1) * plane);
                 }
                 for c in 0..channels {
-                    sums.fill(0.0);
-                    mirrored(norm, c, channels).for_each(|j| add(sums, &pull[at(j)]));
-                    finish(&mut dx[at(c)], &x[at(c)], sums, factor);
+                    let some = mirrored(norm, c, channels);
+                    finish(&mut dx[at(c)], &x[at(c)], &pull[some.start * PIXELS..some.end * PIXELS], factor);
                 }
             }
         }

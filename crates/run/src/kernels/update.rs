@@ -1,24 +1,72 @@
 //! How weights change: gradient descent with momentum, and AdamW, for whole weights and for rows of tables.
+//!
+//! Whether the new weights are finite is found out while they are in registers: their largest exponent says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiercel_workload::graph::Optimizer;
 
 use super::args::{Args, Moment};
 use super::simd::wide;
 
+/// The exponent of numbers that are not finite.
+const EXPONENT: u32 = 0x7f80_0000;
+
+const LANES: usize = 16;
+
+/// The largest exponents of weights so far, each of some of them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Largest([u32; LANES]);
+
+impl Largest {
+    /// Whether all weights are finite.
+    pub fn finite(self) -> bool {
+        self.0.iter().all(|most| *most < EXPONENT)
+    }
+}
+
+/// The larger exponent.
+#[inline(always)]
+fn larger(most: u32, w: f32) -> u32 {
+    most.max(w.to_bits() & EXPONENT)
+}
+
 wide! {
-    /// Gradient descent without memory.
-    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32) {
-        w.iter_mut().zip(g).for_each(|(w, g)| *w -= rate * (g + decay * *w));
+    /// Gradient descent without memory. Like the others it looks at the new weights.
+    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32, most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+        for (w, g) in w.iter_mut().zip(g) {
+            for lane in 0..LANES {
+                w[lane] -= rate * (g[lane] + decay * w[lane]);
+                all[lane] = larger(all[lane], w[lane]);
+            }
+        }
+        for (w, g) in w_rest.iter_mut().zip(g_rest) {
+            *w -= rate * (g + decay * *w);
+            all[0] = larger(all[0], *w);
+        }
+        most.0 = all;
     }
 }
 
 wide! {
     /// Gradient descent with momentum.
-    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32) {
-        w.iter_mut().zip(g).zip(m).for_each(|((w, g), m)| {
+    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32, most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+        let (m, m_rest) = m.as_chunks_mut::<LANES>();
+        for ((w, g), m) in w.iter_mut().zip(g).zip(m) {
+            for lane in 0..LANES {
+                m[lane] = keep * m[lane] + (g[lane] + decay * w[lane]);
+                w[lane] -= rate * m[lane];
+                all[lane] = larger(all[lane], w[lane]);
+            }
+        }
+        for ((w, g), m) in w_rest.iter_mut().zip(g_rest).zip(m_rest) {
             *m = keep * *m + (g + decay * *w);
             *w -= rate * *m;
-        });
+            all[0] = larger(all[0], *w);
+        }
+        most.0 = all;
     }
 }
 
@@ -33,15 +81,31 @@ pub(super) struct Adam {
     corrections: [f32; 2],
 }
 
+/// One step of Adam with decoupled weight decay.
+#[inline(always)]
+fn adam_step(w: &mut f32, g: f32, m: &mut f32, s: &mut f32, a: Adam) {
+    *m = a.keep[0] * *m + (1.0 - a.keep[0]) * g;
+    *s = a.keep[1] * *s + (1.0 - a.keep[1]) * g * g;
+    let step = (*m * a.corrections[0]) / ((*s * a.corrections[1]).sqrt() + a.epsilon);
+    *w -= a.rate * (step + a.decay * *w);
+}
+
 wide! {
-    /// Adam with decoupled weight decay.
-    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam) {
-        w.iter_mut().zip(g).zip(m).zip(s).for_each(|(((w, g), m), s)| {
-            *m = a.keep[0] * *m + (1.0 - a.keep[0]) * g;
-            *s = a.keep[1] * *s + (1.0 - a.keep[1]) * g * g;
-            let step = (*m * a.corrections[0]) / ((*s * a.corrections[1]).sqrt() + a.epsilon);
-            *w -= a.rate * (step + a.decay * *w);
-        });
+    /// Adam.
+    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam, most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+        let ((m, m_rest), (s, s_rest)) = (m.as_chunks_mut::<LANES>(), s.as_chunks_mut::<LANES>());
+        for (((w, g), m), s) in w.iter_mut().zip(g).zip(m).zip(s) {
+            for lane in 0..LANES {
+                adam_step(&mut w[lane], g[lane], &mut m[lane], &mut s[lane], a);
+                all[lane] = larger(all[lane], w[lane]);
+            }
+        }
+        for (((w, g), m), s) in w_rest.iter_mut().zip(g_rest).zip(m_rest).zip(s_rest) {
+            adam_step(w, *g, m, s, a);
+            all[0] = larger(all[0], *w);
+        }
+        most.0 = all;
     }
 }
 
@@ -69,16 +133,17 @@ impl Rule {
     }
 
     /// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
-    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {
+    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest) {
         match self {
-            Rule::Plain { rate, decay } => plain(w, g, rate, decay),
-            Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay),
-            Rule::Adam(numbers) => adam(w, g, first, second, numbers),
+            Rule::Plain { rate, decay } => plain(w, g, rate, decay, most),
+            Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay, most),
+            Rule::Adam(numbers) => adam(w, g, first, second, numbers, most),
         }
     }
 }
 
-pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), String> {
+/// Changes a weight, and returns whether it is finite.
+pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<bool, String> {
     let g = args.read(1)?;
     let states = optimizer.states().len();
     let w = args.write(0)?;
@@ -86,9 +151,14 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), 
     let second = if states > 1 { args.write(2)? } else { &mut [] };
     let master = args.write_optional(1 + states)?;
     let (rule, rows) = (Rule::new(optimizer, args.moment), [states > 0, states > 1].map(usize::from));
+    let finite = AtomicBool::new(true);
     let mut run = |pool: &mut super::pool::Pool, w: &mut [f32]| {
         pool.rows3(4, (w, 1), (first, rows[0]), (second, rows[1]), |start, w, first, second| {
-            rule.apply(w, &g[start..start + w.len()], first, second);
+            let mut most = Largest::default();
+            rule.apply(w, &g[start..start + w.len()], first, second, &mut most);
+            if !most.finite() {
+                finite.store(false, Ordering::Relaxed);
+            }
         });
     };
     match master {
@@ -98,5 +168,31 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<(), 
             args.pool.rows(w, 1, |start, w| w.copy_from_slice(&master[start..start + w.len()]));
         }
     }
-    Ok(())
+    Ok(finite.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinite_weights_are_noticed() {
+        let moment = Moment { seed: 0, iteration: 0, rate: 1.0 };
+        for optimizer in [Optimizer::MOMENTUM, Optimizer::ADAMW] {
+            for len in [1, 7, 64, 203] {
+                let (mut w, mut m, mut s) = (vec![1f32; len], vec![0f32; len], vec![0f32; len]);
+                let rule = Rule::new(optimizer, moment);
+                let mut most = Largest::default();
+                rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s, &mut most);
+                assert!(most.finite(), "nothing is wrong yet");
+                for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                    let mut w = w.clone();
+                    w[len / 2] = bad;
+                    let mut most = most;
+                    rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s, &mut most);
+                    assert!(!most.finite(), "{bad} of {len}");
+                }
+            }
+        }
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! Contents come from the network's own description, from a checkpoint or from data. After a kernel that computes a
 //! loss the loss is read where it lies, and the gradients that updates will use are searched for numbers that are
-//! none; both cost one look at small tensors and move nothing. When an iteration is played again to find where such a
-//! number came from, every operand of every kernel is searched.
+//! none, and so are weights whose update has not looked itself; that costs one look at small tensors and moves nothing.
+//! When an iteration is played again to find where such a number came from, every operand of every kernel is searched.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -266,7 +266,7 @@ impl<K: Kernels> Kernels for Learner<K> {
                         return Err(FAULT.to_string());
                     }
                 }
-                Watch::Finite(at, id) if counted.is_none() => {
+                Watch::Finite(at, id) if counted.is_none() && !side.kernels.finite() => {
                     self.fault = fault(&side.program, work.step, id, bytes(&views[at]), false);
                     if self.fault.is_some() {
                         return Err(FAULT.to_string());

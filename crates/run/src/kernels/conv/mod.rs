@@ -4,8 +4,9 @@
 //! exists. A strided convolution's gradient by its input (which is also a transposed convolution) is cut into phases:
 //! the pixels whose row and column have the same remainder by the stride see the same taps, so each phase is a plain
 //! convolution of stride 1 that writes every so-manieth pixel. Where products would be small (first layers, groups,
-//! depthwise convolutions) there is another way, without packing (`direct.rs`, `slope.rs`).
+//! depthwise convolutions) there are other ways, without packing (`direct.rs`, `slope.rs`, `depthwise.rs`).
 
+mod depthwise;
 mod direct;
 mod slope;
 mod window;
@@ -17,6 +18,7 @@ use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_into};
 use super::pool::Pool;
 use super::shares::Sheet;
 use super::simd::wide;
+use depthwise::Planes as Depthwise;
 use direct::Direct;
 use slope::Slope;
 use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows, lattice};
@@ -124,6 +126,9 @@ fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent 
 /// Scratch numbers that a call needs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let (task, geometry) = geometry(call);
+    if Depthwise::new(&geometry, task).is_some() {
+        return 0;
+    }
     if let Some(direct) = Direct::new(&geometry, task) {
         return direct.scratch() * threads;
     }
@@ -168,6 +173,9 @@ fn across(
     to: &mut [f32],
     scratch: &mut [f32],
 ) {
+    if let Some(planes) = Depthwise::new(g, task) {
+        return planes.run(pool, w, bias, from, to);
+    }
     if let Some(direct) = Direct::new(g, task) {
         return direct.run(pool, w, bias, from, to, scratch);
     }
@@ -244,7 +252,9 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (_, g) = geometry(args.call);
     let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
     let (wide_side, narrow_side) = if transposed { (dy, x) } else { (x, dy) };
-    if let Some(slope) = Slope::new(&g) {
+    if let Some(planes) = Depthwise::new(&g, Task::Weight) {
+        planes.slope(args.pool, wide_side, narrow_side, dw);
+    } else if let Some(slope) = Slope::new(&g) {
         slope.run(args.pool, wide_side, narrow_side, dw, scratch);
     } else {
         let (wide, narrow) = g.group();

@@ -1,12 +1,15 @@
 //! Pooling: the largest or the mean of every window, of every channel, and their gradients.
 
 mod back;
+mod pairs;
+mod rows;
 
 use tiercel_workload::graph::{Pool as Form, PoolKind};
 
 use super::args::{Args, Call};
 use super::conv::plane_sum;
-use super::simd::wide;
+use super::simd::{Lanes, lanes};
+use rows::{Fold, Larger, Plus, ROW, Row, Runs};
 
 /// A pooling of planes.
 #[derive(Clone, Copy)]
@@ -27,13 +30,6 @@ impl Shape {
         let inside = |at: usize| at.saturating_sub(before).min(self.from[axis]);
         (inside(start), inside(end), end - start)
     }
-
-    /// One over the number of elements that the mean of a window counts.
-    fn share(&self, i: usize, j: usize, count_padding: bool) -> f32 {
-        let ((a, b, rows), (c, d, columns)) = (self.cover(0, i), self.cover(1, j));
-        let count = if count_padding { rows * columns } else { (b - a) * (d - c) };
-        1.0 / count.max(1) as f32
-    }
 }
 
 fn shape(call: &Call, form: Form) -> Shape {
@@ -50,130 +46,125 @@ fn shape(call: &Call, form: Form) -> Shape {
 }
 
 impl Shape {
-    /// Whether windows are two by two, without padding, and do not overlap.
+    /// Whether windows are two by two, do not overlap, and leave no pixel over.
     fn pairs(&self) -> bool {
         let Form { window, stride, padding, .. } = self.form;
-        let whole = (0..2).all(|axis| 2 * self.to[axis] <= self.from[axis]);
+        let whole = (0..2).all(|axis| 2 * self.to[axis] == self.from[axis]);
         window == [2; 2] && stride == [2; 2] && padding == [0; 4] && whole
     }
 
-    /// The windows of a row that lie inside the image on that axis, padding aside.
-    fn inside(&self, axis: usize) -> std::ops::Range<usize> {
-        let (stride, before) = (self.form.stride[axis] as usize, self.form.padding[axis] as usize);
-        let low = before.div_ceil(stride).min(self.to[axis]);
-        let room = (self.from[axis] + before).checked_sub(self.form.window[axis] as usize);
-        low..room.map_or(low, |room| (room / stride + 1).clamp(low, self.to[axis]))
+    /// One over what the mean of window `i` counts on an axis.
+    fn share(&self, axis: usize, i: usize, count_padding: bool) -> f32 {
+        let (low, high, all) = self.cover(axis, i);
+        1.0 / (if count_padding { all } else { high - low }).max(1) as f32
     }
 }
 
-/// Columns, with padding, that fit the buffer of a row; wider images take plain loops.
-const WIDE: usize = 1024;
+/// What the mean of a window is its sum times, by its row and by its column.
+struct Shares {
+    rows: Row,
+    columns: Row,
+}
 
-/// Windows that are computed at once.
-const LANES: usize = 16;
+impl Shares {
+    /// Those of windows that fit a row either way.
+    fn new(s: &Shape, count_padding: bool) -> Shares {
+        let [rows, columns] = [0, 1].map(|axis| {
+            std::array::from_fn(|i| if i < s.to[axis] { s.share(axis, i, count_padding) } else { 0.0 })
+        });
+        Shares { rows, columns }
+    }
+}
 
-/// The largest stride whose windows are computed at once.
-const STRIDES: usize = 3;
-
-/// A row of an image, or the rows of a window made one; whole vectors may be read beyond its end.
-type Row = [f32; WIDE + STRIDES * LANES];
-
-/// Combines the columns of windows that stand `S` apart, the first of which begins at `first`.
+/// Combines the rows of windows and then their columns: one plane of results.
 #[inline(always)]
-fn columns<const S: usize>(
-    row: &Row,
-    first: usize,
-    window: usize,
+fn plane<L: Lanes, F: Fold, const T: usize>(
+    l: L,
+    s: &Shape,
+    runs: &Runs,
+    shares: Option<&Shares>,
+    x: &[f32],
     y: &mut [f32],
-    begin: f32,
-    f: impl Fn(f32, f32) -> f32,
+    rows: &mut [Row; 2],
 ) {
-    for (block, y) in y.chunks_mut(LANES).enumerate() {
-        let mut out = [begin; LANES];
-        for b in 0..window {
-            let x = &row[first + block * LANES * S + b..][..LANES * S];
-            out.iter_mut().enumerate().for_each(|(lane, out)| *out = f(*out, x[lane * S]));
-        }
-        y.copy_from_slice(&out[..y.len()]);
-    }
-}
-
-wide! {
-    /// Combines rows of an image, and then the columns of every window: one plane of results.
-    fn combine[F: Fn(f32, f32) -> f32](s: &Shape, x: &[f32], y: &mut [f32], begin: f32, row: &mut Row, f: F) {
-        let (stride, before) = (s.form.stride[1] as usize, s.form.padding[1] as usize);
-        let (width, window, inside) = (s.from[1], s.form.window[1] as usize, s.inside(1));
-        if s.pairs() && s.to[1] < LANES {
-            // Rows too short for vectors of windows.
-            for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(s.to[1])) {
-                let (x0, x1) = x.split_at(width);
-                for ((x0, x1), y) in x0.chunks_exact(2).zip(x1.chunks_exact(2)).zip(y) {
-                    *y = f(f(x0[0], x0[1]), f(x1[0], x1[1]));
-                }
-            }
-            return;
-        }
-        for (i, y) in y.chunks_exact_mut(s.to[1]).enumerate() {
+    for i in 0..=s.to[0] {
+        // What was just written cannot be read at once, so columns are combined after the next row is laid out.
+        if i < s.to[0] {
             let (top, bottom, _) = s.cover(0, i);
-            let mut rows = x[top * width..bottom * width].chunks_exact(width);
-            if width <= WIDE {
-                let all = &mut row[..width];
-                match (rows.next(), rows.next()) {
-                    (Some(a), Some(b)) => {
-                        all.iter_mut().zip(a.iter().zip(b)).for_each(|(best, (a, b))| *best = f(*a, *b));
-                    }
-                    (Some(a), None) => all.copy_from_slice(a),
-                    _ => all.fill(begin),
-                }
-                for x in rows {
-                    all.iter_mut().zip(x).for_each(|(best, x)| *best = f(*best, *x));
-                }
-                if !inside.is_empty() {
-                    let (first, y) = (inside.start * stride - before, &mut y[inside.clone()]);
-                    match stride {
-                        1 => columns::<1>(row, first, window, y, begin, &f),
-                        2 => columns::<2>(row, first, window, y, begin, &f),
-                        3 => columns::<3>(row, first, window, y, begin, &f),
-                        _ => y.iter_mut().enumerate().for_each(|(j, y)| {
-                            *y = row[first + j * stride..][..window].iter().fold(begin, |y, x| f(y, *x));
-                        }),
-                    }
-                }
-                for j in (0..inside.start).chain(inside.end..s.to[1]) {
-                    let (left, right, _) = s.cover(1, j);
-                    y[j] = row[left..right].iter().fold(begin, |y, x| f(y, *x));
-                }
-                continue;
+            runs.split::<L, F, T>(l, &x[top * runs.width..bottom * runs.width], &mut rows[i % 2]);
+        }
+        let Some(last) = i.checked_sub(1) else { continue };
+        let (row, y) = (&rows[last % 2], &mut y[last * runs.to..][..runs.to]);
+        let share = shares.map(|shares| (l.splat(shares.rows[last]), &shares.columns));
+        for at in (0..runs.to).step_by(L::COUNT) {
+            let mut all = l.load(row, at);
+            for b in 1..runs.window {
+                all = F::fold(l, all, l.load(row, runs.tap::<T>(b) + at));
             }
-            for (j, y) in y.iter_mut().enumerate() {
-                let (left, right, _) = s.cover(1, j);
-                *y = rows.clone().flat_map(|x| &x[left..right]).fold(begin, |y, x| f(y, *x));
+            if let Some((share, columns)) = share {
+                all = l.mul(l.mul(all, share), l.load(columns, at));
+            }
+            l.store_some(all, y, at);
+        }
+    }
+}
+
+lanes! {
+    /// The largest of every window of some planes.
+    fn largest(l; s: &Shape, runs: &Runs, x: &[f32], y: &mut [f32]) {
+        let mut rows = [[f32::NEG_INFINITY; ROW]; 2];
+        for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
+            match s.form.stride[1] {
+                1 => plane::<L, Larger, 1>(l, s, runs, None, x, y, &mut rows),
+                2 => plane::<L, Larger, 2>(l, s, runs, None, x, y, &mut rows),
+                _ => plane::<L, Larger, 3>(l, s, runs, None, x, y, &mut rows),
             }
         }
     }
 }
 
-#[inline(always)]
-fn larger(best: f32, x: f32) -> f32 {
-    // A NaN stays.
-    if x > best || x.is_nan() { x } else { best }
-}
-
-#[inline(always)]
-fn plus(sum: f32, x: f32) -> f32 {
-    sum + x
-}
-
-wide! {
-    /// Multiplies every window of row `i` by one over what its mean counts.
-    fn share_out(s: &Shape, i: usize, count_padding: bool, y: &mut [f32]) {
-        let inside = s.inside(1);
-        if !inside.is_empty() {
-            let usual = s.share(i, inside.start, count_padding);
-            y[inside.clone()].iter_mut().for_each(|y| *y *= usual);
+lanes! {
+    /// The mean of every window of some planes.
+    fn mean(l; s: &Shape, runs: &Runs, shares: &Shares, x: &[f32], y: &mut [f32]) {
+        let mut rows = [[0f32; ROW]; 2];
+        for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
+            match s.form.stride[1] {
+                1 => plane::<L, Plus, 1>(l, s, runs, Some(shares), x, y, &mut rows),
+                2 => plane::<L, Plus, 2>(l, s, runs, Some(shares), x, y, &mut rows),
+                _ => plane::<L, Plus, 3>(l, s, runs, Some(shares), x, y, &mut rows),
+            }
         }
-        for j in (0..inside.start).chain(inside.end..s.to[1]) {
-            y[j] *= s.share(i, j, count_padding);
+    }
+}
+
+lanes! {
+    /// The largest of every window of two by two; of planes without a pixel left over.
+    fn largest_pairs(l; width: usize, x: &[f32], y: &mut [f32]) {
+        pairs::forward::<L, Larger>(l, width, 1.0, x, y);
+    }
+}
+
+lanes! {
+    /// Their mean.
+    fn mean_pairs(l; width: usize, x: &[f32], y: &mut [f32]) {
+        pairs::forward::<L, Plus>(l, width, 0.25, x, y);
+    }
+}
+
+lanes! {
+    /// The gradient of the largest of every window of two by two.
+    fn slope_pairs(l; width: usize, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        pairs::backward(l, width, x, dy, dx);
+    }
+}
+
+/// Combines all pixels of every window, one after the other.
+fn plain(s: &Shape, x: &[f32], y: &mut [f32], begin: f32, f: impl Fn(f32, f32) -> f32) {
+    for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
+        for (at, y) in y.iter_mut().enumerate() {
+            let ((top, bottom, _), (left, right, _)) = (s.cover(0, at / s.to[1]), s.cover(1, at % s.to[1]));
+            let rows = x[top * s.from[1]..bottom * s.from[1]].chunks_exact(s.from[1]);
+            *y = rows.flat_map(|x| &x[left..right]).fold(begin, |y, x| f(y, *x));
         }
     }
 }
@@ -181,19 +172,26 @@ wide! {
 pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> {
     let (x, y) = (args.read(0)?, args.write(0)?);
     let s = shape(args.call, form);
-    let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
+    let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
     args.pool.rows(y, to, |start, y| {
-        let mut row = [0f32; WIDE + STRIDES * LANES];
-        for (p, y) in y.chunks_exact_mut(to).enumerate() {
-            let x = &x[(start + p) * from..][..from];
-            match form.kind {
-                PoolKind::Max => combine(&s, x, y, f32::NEG_INFINITY, &mut row, larger),
-                PoolKind::Average { count_padding } => {
-                    combine(&s, x, y, 0.0, &mut row, plus);
-                    for (i, y) in y.chunks_exact_mut(s.to[1]).enumerate() {
-                        share_out(&s, i, count_padding, y);
-                    }
-                }
+        let x = &x[start * from..][..y.len() / to * from];
+        match (form.kind, runs) {
+            (PoolKind::Max, _) if s.pairs() => largest_pairs(s.from[1], x, y),
+            (PoolKind::Average { .. }, _) if s.pairs() => mean_pairs(s.from[1], x, y),
+            (PoolKind::Max, Some(runs)) => largest(&s, &runs, x, y),
+            (PoolKind::Average { count_padding }, Some(runs)) => {
+                mean(&s, &runs, &Shares::new(&s, count_padding), x, y);
+            }
+            (PoolKind::Max, None) => {
+                // A NaN stays.
+                plain(&s, x, y, f32::NEG_INFINITY, |best, x| if x > best || x.is_nan() { x } else { best });
+            }
+            (PoolKind::Average { count_padding }, None) => {
+                plain(&s, x, y, 0.0, |sum, x| sum + x);
+                let share = |i: usize, j: usize| s.share(0, i, count_padding) * s.share(1, j, count_padding);
+                y.iter_mut()
+                    .enumerate()
+                    .for_each(|(at, y)| *y *= share(at / s.to[1] % s.to[0], at % s.to[1]));
             }
         }
     });
@@ -207,15 +205,18 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
         PoolKind::Average { .. } => (&[][..], args.read(0)?),
     };
     let dx = args.write(0)?;
-    let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
+    let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
     args.pool.rows(dx, from, |start, dx| {
-        let mut rings = back::Rings::new();
-        for (p, dx) in dx.chunks_exact_mut(from).enumerate() {
-            let dy = &dy[(start + p) * to..][..to];
-            match form.kind {
-                PoolKind::Max => back::max(&s, &x[(start + p) * from..][..from], dy, dx, &mut rings),
-                PoolKind::Average { count_padding } => back::mean(&s, dy, dx, count_padding, &mut rings),
+        let dy = &dy[start * to..][..dx.len() / from * to];
+        let x = if x.is_empty() { x } else { &x[start * from..][..dx.len()] };
+        match (form.kind, runs) {
+            (PoolKind::Max, _) if s.pairs() => slope_pairs(s.from[1], x, dy, dx),
+            (PoolKind::Max, Some(runs)) => back::max(&s, &runs, x, dy, dx),
+            (PoolKind::Average { count_padding }, Some(runs)) => {
+                back::mean(&s, &runs, &Shares::new(&s, count_padding), dy, dx);
             }
+            (PoolKind::Max, None) => back::max_plain(&s, x, dy, dx),
+            (PoolKind::Average { count_padding }, None) => back::mean_plain(&s, count_padding, dy, dx),
         }
     });
     Ok(())

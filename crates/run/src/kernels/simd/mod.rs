@@ -1,15 +1,23 @@
-//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `pack.rs`), and the
-//! macro that compiles plain loops once for each.
+//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
+//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
+mod depthwise;
+#[cfg(target_arch = "x86_64")]
+mod halving;
+mod lanes;
 mod pack;
 mod product;
 
 use std::sync::OnceLock;
 
-pub use pack::{Layout, Runs, expect, fetch, join_pairs, lay, lay_pairs, part_pairs, transpose};
-pub use product::{Correlation, Shifts, correlate, product, shifted};
+pub use depthwise::{Depthwise, Weights};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use lanes::{Avx2, Avx512};
+pub(crate) use lanes::{Lanes, Plain, lanes};
+pub use pack::{Layout, Runs, expect, fetch, lay, lay_pairs, transpose};
+pub use product::{Correlation, LINES, Shifts, correlate, lines, product, shifted};
 
 /// The vectors that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,5 @@
 //! Moving numbers into and out of vectors: gathering the pixels that windows see, exchanging rows and columns, and
-//! taking pairs apart.
+//! laying rows out anew.
 
 use super::{Level, Tile, level};
 
@@ -254,92 +254,11 @@ unsafe fn transpose_avx512(
     }
 }
 
-/// Copies numbers alternately to `even` and to `odd`; together these are as long, and `even` first.
-pub fn part_pairs(from: &[f32], even: &mut [f32], odd: &mut [f32]) {
-    assert_eq!(
-        (even.len(), odd.len()),
-        (from.len().div_ceil(2), from.len() / 2),
-        "every number has its place"
-    );
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has these vectors, and the lengths were checked.
-        Level::Avx512 => unsafe { part_pairs_avx512(from, even, odd) },
-        _ => {
-            even.iter_mut().zip(from.iter().step_by(2)).for_each(|(to, x)| *to = *x);
-            odd.iter_mut().zip(from.iter().skip(1).step_by(2)).for_each(|(to, x)| *to = *x);
-        }
-    }
-}
-
-/// Copies numbers alternately from `even` and from `odd`, from `even` first.
-pub fn join_pairs(even: &[f32], odd: &[f32], to: &mut [f32]) {
-    assert!(even.len() >= to.len().div_ceil(2) && odd.len() >= to.len() / 2, "every place has its number");
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has these vectors, and the lengths were checked.
-        Level::Avx512 => unsafe { join_pairs_avx512(even, odd, to) },
-        _ => {
-            to.iter_mut().step_by(2).zip(even).for_each(|(to, x)| *to = *x);
-            to.iter_mut().skip(1).step_by(2).zip(odd).for_each(|(to, x)| *to = *x);
-        }
-    }
-}
-
 /// The first so many lanes of a vector of 16.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn lanes(count: usize) -> u16 {
     if count < 16 { (1u16 << count) - 1 } else { u16::MAX }
-}
-
-/// # Safety
-/// The processor has AVX-512, and the lengths are as [`part_pairs`] checks them.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn part_pairs_avx512(from: &[f32], even: &mut [f32], odd: &mut [f32]) {
-    use std::arch::x86_64::*;
-    let evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    let odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
-    for at in (0..even.len()).step_by(16) {
-        let left = from.len() - 2 * at;
-        // SAFETY: lanes beyond the ends are not touched.
-        unsafe {
-            let from = from.as_ptr().add(2 * at);
-            let low = _mm512_maskz_loadu_ps(lanes(left), from);
-            let high = _mm512_maskz_loadu_ps(lanes(left.saturating_sub(16)), from.wrapping_add(16));
-            let mask = lanes(even.len() - at);
-            _mm512_mask_storeu_ps(even.as_mut_ptr().add(at), mask, _mm512_permutex2var_ps(low, evens, high));
-            let mask = lanes(odd.len() - at);
-            _mm512_mask_storeu_ps(
-                odd.as_mut_ptr().wrapping_add(at),
-                mask,
-                _mm512_permutex2var_ps(low, odds, high),
-            );
-        }
-    }
-}
-
-/// # Safety
-/// The processor has AVX-512, and the lengths are as [`join_pairs`] checks them.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn join_pairs_avx512(even: &[f32], odd: &[f32], to: &mut [f32]) {
-    use std::arch::x86_64::*;
-    let first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    let second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    for at in (0..to.len()).step_by(32) {
-        let left = to.len() - at;
-        // SAFETY: lanes beyond the ends are not touched.
-        unsafe {
-            let a = _mm512_maskz_loadu_ps(lanes(left.div_ceil(2)), even.as_ptr().add(at / 2));
-            let b = _mm512_maskz_loadu_ps(lanes(left / 2), odd.as_ptr().wrapping_add(at / 2));
-            let to = to.as_mut_ptr().add(at);
-            _mm512_mask_storeu_ps(to, lanes(left), _mm512_permutex2var_ps(a, first, b));
-            let mask = lanes(left.saturating_sub(16));
-            _mm512_mask_storeu_ps(to.wrapping_add(16), mask, _mm512_permutex2var_ps(a, second, b));
-        }
-    }
 }
 
 /// How numbers are copied by [`lay`]: blocks of rows of numbers, each of which comes from and goes to somewhere.

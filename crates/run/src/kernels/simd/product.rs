@@ -1,6 +1,6 @@
 //! The inner loops of products: rows by vectors of sums that stay in registers.
 //!
-//! Three loops share a form. [`product`] multiplies packed panels. [`shifted`] takes its vectors from one stretch of
+//! Four loops share a form. [`product`] multiplies packed panels, and [`lines`] one with rows as they lie. [`shifted`] takes its vectors from one stretch of
 //! numbers, at a distance for each depth: a convolution of padded images, without packing. [`correlate`] multiplies
 //! stretches of numbers with each other at several distances: the gradient of such a convolution by its weights.
 
@@ -200,6 +200,62 @@ unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
 }
 
 for_each_level!(packed: packed_loop(depth: usize, a: *const f32, b: *const f32, out: *mut f32));
+
+/// The most rows that [`lines`] takes.
+pub const LINES: usize = 8;
+
+/// The same product of one vector's width, where row r of `a` lies at `a[r · across]`, as it comes.
+pub fn lines(depth: usize, rows: usize, (a, across): (&[f32], usize), b: &[f32], out: &mut [f32]) {
+    let lanes = Tile::here().lanes;
+    assert!(b.len() >= depth * lanes && out.len() >= rows * lanes, "a packed operand, and room for the rows");
+    assert!(rows > 0 && a.len() >= (rows - 1) * across + depth, "all rows are there");
+    let (a, b, out) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr());
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => pick!(lying::avx512, rows, 1, (depth, a, across, b, out):
+            1: 1; 2: 1; 3: 1; 4: 1; 5: 1; 6: 1; 7: 1; 8: 1;),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => pick!(lying::avx2, rows, 1, (depth, a, across, b, out):
+            1: 1; 2: 1; 3: 1; 4: 1; 5: 1; 6: 1; 7: 1; 8: 1;),
+        _ => pick!(lying::portable, rows, 1, (depth, a, across, b, out):
+            1: 1; 2: 1; 3: 1; 4: 1; 5: 1; 6: 1; 7: 1; 8: 1;),
+    }
+}
+
+/// # Safety
+/// `a`, `b` and `out` are as long as [`lines`] says.
+#[inline(always)]
+unsafe fn lying_loop<X: Vector, const R: usize, const V: usize>(
+    depth: usize,
+    a: *const f32,
+    across: usize,
+    b: *const f32,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[X::zero(); V]; R];
+        let mut rows = [a; R];
+        for (r, row) in rows.iter_mut().enumerate() {
+            *row = a.add(r * across);
+        }
+        for k in 0..depth {
+            for v in 0..V {
+                let b = X::load(b.add((k * V + v) * X::LANES));
+                for (sums, row) in sums.iter_mut().zip(&rows) {
+                    sums[v] = sums[v].plus(X::splat(*row.add(k)), b);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store(out.add((r * V + v) * X::LANES));
+            }
+        }
+    }
+}
+
+for_each_level!(lying: lying_loop(depth: usize, a: *const f32, across: usize, b: *const f32, out: *mut f32));
 
 /// Distances from a place.
 #[derive(Clone, Copy)]

@@ -1,0 +1,165 @@
+//! Rows of an image as windows see them: in one run for every remainder of the stride, so that neighbouring windows find
+//! the same tap in neighbouring numbers, with room beside the image for windows that reach beyond it.
+
+use super::Shape;
+use crate::kernels::simd::Lanes;
+
+/// Columns, with padding, that fit a row; wider images take plain loops.
+const WIDE: usize = 1024;
+
+/// The most lanes of a vector.
+pub(super) const LANES: usize = 16;
+
+/// The largest stride whose windows are computed at once.
+const STRIDES: usize = 3;
+
+/// The rows of the largest window that a ring holds.
+pub(super) const RING: usize = 8;
+
+/// The numbers of a row: all its runs, with room for whole vectors.
+pub(super) const ROW: usize = WIDE + STRIDES * (2 * LANES);
+
+/// Numbers of a row, whole vectors of which may be read and written beyond its end.
+pub(super) type Row = [f32; ROW];
+
+/// What becomes of two numbers.
+pub(super) trait Fold {
+    fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
+}
+
+/// The larger one; not-a-number stays.
+pub(super) struct Larger;
+
+impl Fold for Larger {
+    #[inline(always)]
+    fn fold<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
+        l.pick(l.better(x, best), x, best)
+    }
+}
+
+/// Their sum.
+pub(super) struct Plus;
+
+impl Fold for Plus {
+    #[inline(always)]
+    fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+}
+
+/// The gradients of the pixels of a row.
+pub(super) trait Slopes: Copy {
+    /// Those of a vector of pixels: of the tap `phase`, and of those that are multiples of the stride further, the ones
+    /// that windows give to them, of which window number `at` gives its tap `phase` to the first.
+    fn at<L: Lanes, const T: usize>(self, l: L, phase: usize, at: usize) -> L::Vector;
+}
+
+/// Some numbers of all rows of `x`, made one.
+#[inline(always)]
+fn fold_rows<L: Lanes, F: Fold>(l: L, x: &[f32], width: usize, at: usize) -> L::Vector {
+    let mut all = l.load_some(&x[..width], at);
+    let mut from = width;
+    while from < x.len() {
+        all = F::fold(l, all, l.load_some(&x[from..from + width], at));
+        from += width;
+    }
+    all
+}
+
+/// How a row lies in runs: pixel q, counted from the first zero on the left, is number q / stride of run q % stride.
+#[derive(Clone, Copy)]
+pub(super) struct Runs {
+    /// The numbers of a run.
+    span: usize,
+    pub width: usize,
+    before: usize,
+    /// Columns of a window, and of windows.
+    pub window: usize,
+    pub to: usize,
+}
+
+impl Runs {
+    /// The runs of a shape's rows, where they fit.
+    pub fn new(s: &Shape) -> Option<Runs> {
+        let [stride, window] = [s.form.stride[1], s.form.window[1]].map(|n| n as usize);
+        let (width, before, to) = (s.from[1], s.form.padding[1] as usize, s.to[1]);
+        let windows = to.next_multiple_of(LANES) + (window - 1) / stride;
+        let span = (width + before).div_ceil(stride).max(windows);
+        // Every window sees some row of the image, and a ring holds it.
+        let seen = (0..s.to[0]).all(|i| s.cover(0, i).0 < s.cover(0, i).1);
+        let down = seen && s.to[0] <= ROW && s.form.window[0] as usize <= RING;
+        let fits = down && stride <= STRIDES && stride * span + 2 * LANES <= ROW && window <= LANES;
+        fits.then_some(Runs { span, width, before, window, to })
+    }
+
+    /// Where the run for pixels `r`, `r + T`, … begins.
+    #[inline(always)]
+    fn start<const T: usize>(&self, r: usize) -> usize {
+        (self.before + r) % T * self.span + (self.before + r) / T
+    }
+
+    /// Where a column of all windows begins.
+    #[inline(always)]
+    pub fn tap<const T: usize>(&self, column: usize) -> usize {
+        column % T * self.span + column / T
+    }
+
+    /// Combines whole rows of an image, at least one, and lays the result out in runs.
+    #[inline(always)]
+    pub fn split<L: Lanes, F: Fold, const T: usize>(&self, l: L, x: &[f32], row: &mut Row) {
+        let (width, n) = (self.width, L::COUNT);
+        let mut at = 0;
+        while at < width {
+            let first = fold_rows::<L, F>(l, x, width, at);
+            match T {
+                1 => l.store_some(first, &mut row[self.before..self.before + width], at),
+                2 => {
+                    let [even, odd] = l.part(first, fold_rows::<L, F>(l, x, width, at + n));
+                    let (e, o) = (self.start::<T>(0), self.start::<T>(1));
+                    l.store_some(even, &mut row[e..e + width.div_ceil(2)], at / 2);
+                    l.store_some(odd, &mut row[o..o + width / 2], at / 2);
+                }
+                _ => {
+                    let second = fold_rows::<L, F>(l, x, width, at + n);
+                    let parts = l.part3([first, second, fold_rows::<L, F>(l, x, width, at + 2 * n)]);
+                    for (r, part) in parts.into_iter().enumerate() {
+                        let start = self.start::<T>(r);
+                        l.store_some(part, &mut row[start..start + (width + 2 - r) / 3], at / 3);
+                    }
+                }
+            }
+            at += T * n;
+        }
+    }
+
+    /// Puts a row of an image together.
+    #[inline(always)]
+    pub fn join<L: Lanes, S: Slopes, const T: usize>(&self, l: L, slopes: S, dx: &mut [f32]) {
+        // Of pixels with this remainder, the first: which tap of which window.
+        let place = |r: usize| ((self.before + r) % T, (self.before + r) / T);
+        let n = L::COUNT;
+        let mut at = 0;
+        while at < dx.len() {
+            let (phase, window) = place(0);
+            let first = slopes.at::<L, T>(l, phase, window + at / T);
+            match T {
+                1 => l.store_some(first, dx, at),
+                2 => {
+                    let (phase, window) = place(1);
+                    let [low, high] = l.join(first, slopes.at::<L, T>(l, phase, window + at / T));
+                    l.store_some(low, dx, at);
+                    l.store_some(high, dx, at + n);
+                }
+                _ => {
+                    let ((p, v), (q, w)) = (place(1), place(2));
+                    let second = slopes.at::<L, T>(l, p, v + at / T);
+                    let all = l.join3([first, second, slopes.at::<L, T>(l, q, w + at / T)]);
+                    for (t, some) in all.into_iter().enumerate() {
+                        l.store_some(some, dx, at + t * n);
+                    }
+                }
+            }
+            at += T * n;
+        }
+    }
+}
