@@ -363,7 +363,6 @@ pub(crate) fn construct(
     dual: &Dual,
     over: &dyn Fn() -> bool,
 ) -> Option<Primal> {
-    let guide = dual.guide();
     let span = |at: usize| -> u32 {
         let visits = &problem.items[at].visits;
         visits.last().map_or(0, |v| v.step) - visits.first().map_or(0, |v| v.step)
@@ -376,6 +375,7 @@ pub(crate) fn construct(
     by_size.sort_by_key(|at| std::cmp::Reverse(problem.items[*at].bytes));
     let orders = [by_worth, all, by_span, by_size];
     let mut best: Option<Primal> = None;
+    let guide = dual.guide();
     for guide in [Some(&guide), None] {
         for order in &orders {
             if best.is_some() && over() {

@@ -282,7 +282,7 @@ impl Redl {
     /// Lets inputs make way for outputs until so many bytes are free: what slow memory holds as well, and the rest of
     /// the interval only reads, is read there. A slow input costs little, a slow output much (section II-B).
     fn yield_inputs(&mut self, m: &mut Manager, wanted: Bytes) -> Result<(), Error> {
-        let Some((known, scheme)) = self.scheme() else { return Ok(()) };
+        let Some((known, scheme)) = self.scheme().filter(|_| free(m) < wanted) else { return Ok(()) };
         let now = self.notebook.step();
         let Some(here) = scheme.forecast.interval(now) else { return Ok(()) };
         let rest = &known.trace.kernels[now.0 as usize..scheme.forecast.steps(here).end.0 as usize];

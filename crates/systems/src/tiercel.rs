@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tiercel_plan::recompute::{fastest, sets};
+use tiercel_workload::trace::Role;
 use tiercel_workload::{Lifetimes, Program};
 
 use crate::autotm::{STATIC, SYNC};
@@ -39,10 +40,14 @@ const ENOUGH: f64 = 1.01;
 /// where a tensor is too large to be fast as a whole.
 static RIVALS: [System; 5] = [LM, LMP, FIRST_TOUCH, IAL, MEMORY_MODE];
 
-/// Planners that are tried after those, where they could be better by more than this: with few large tensors their simpler
-/// problems are solved better, and packed more easily.
+/// Planners that are tried after those where tensors are few, and where they could be better by more than this: then their
+/// simpler problems are solved better, and packed more easily.
 static PLANNERS: [System; 2] = [SYNC, STATIC];
+const FEW: usize = 1000;
 const WORTH: f64 = 1.01;
+
+/// Weights are updated early where they, and so their gradients, have at least this share of the peak.
+const HEAVY: f64 = 0.02;
 
 /// An alternative, and the time of its simulated iteration.
 struct Tried {
@@ -99,7 +104,12 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         Search { enough: ENOUGH * floor, best: None, refused: None, started: Instant::now(), until };
     let choices = setting.options.choices;
     let mut bound = 0.0;
-    let early = setting.program.map(|program| Arc::new(program.updating_early()));
+    let early = setting.program.and_then(|program| {
+        let peak = Lifetimes::new(&program.trace).peak().1.0 as f64;
+        let weights: u64 =
+            program.trace.tensors.iter().filter(|t| t.role == Role::Weight).map(|t| t.bytes.0).sum();
+        (weights as f64 >= HEAVY * peak).then(|| Arc::new(program.updating_early()))
+    });
     if choices != Choices::Recompute {
         let plan = planned(setting, None);
         bound = plan.as_ref().map_or(0.0, Tried::bound);
@@ -111,9 +121,9 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         }
     }
     if choices != Choices::Move
-        && let Some(early) = &early
+        && let Some(program) = early.as_deref().or(setting.program)
     {
-        search.recompute(setting, early);
+        search.recompute(setting, program);
     }
     if choices == Choices::Both {
         let caches = setting.machine.tiers[0].caches;
@@ -122,7 +132,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
                 search.consider(Way::Rival(rival).tried(setting));
             }
         }
-        for planner in &PLANNERS {
+        for planner in PLANNERS.iter().filter(|_| setting.trace.tensors.len() <= FEW) {
             if !search.done() && search.slower_than(WORTH * bound) {
                 search.consider(Way::Rival(planner).tried(setting));
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::solve::Effort;
 
 /// Looks at the clock before all packings that take no search have been tried.
-const QUICK: u64 = 9;
+const QUICK: u64 = 11;
 
 /// Counts down from a limit.
 #[derive(Clone, Debug)]

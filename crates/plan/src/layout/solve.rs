@@ -102,6 +102,13 @@ impl<'a> Solver<'a> {
                 return;
             }
         }
+        for (order, among, steepness) in &LEANINGS[..2] {
+            let dear = Dear::new(self.problem, *steepness);
+            self.take(skyline::pack_closely(self.problem, &orders[*order], *among, &dear));
+            if self.done() || self.clock.over() {
+                return;
+            }
+        }
         if self.problem.pairs() > FIT_PAIRS {
             return;
         }
@@ -149,7 +156,7 @@ impl<'a> Solver<'a> {
         let mut leanings =
             LEANINGS.map(|(order, among, steepness)| (order, among, Dear::new(self.problem, steepness)));
         let problem = self.problem;
-        for round in 0.. {
+        for round in 1.. {
             if self.done() || self.clock.over() {
                 return;
             }
