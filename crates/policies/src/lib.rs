@@ -13,6 +13,7 @@ pub mod memory_mode;
 pub mod moves;
 pub mod notebook;
 pub mod pages;
+mod quick;
 pub mod recency;
 pub mod recording;
 pub mod redl;

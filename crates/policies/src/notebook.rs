@@ -13,6 +13,8 @@ use tiercel_workload::lifetimes::visits;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Lifetimes, Tensor, TensorId, Trace, Use};
 
+use crate::quick::QuickMap;
+
 /// How many different iterations are remembered.
 const REMEMBERED: usize = 4;
 
@@ -72,7 +74,7 @@ pub struct Notebook {
     names: HashMap<String, TensorId>,
     tensors: Vec<(String, Bytes)>,
     /// The tensor that each living object stands for, and the last object of each tensor.
-    objects: HashMap<ObjectId, TensorId>,
+    objects: QuickMap<ObjectId, TensorId>,
     living: Vec<Option<ObjectId>>,
     known: Vec<Known>,
     ids: u32,
@@ -94,7 +96,7 @@ impl Default for Notebook {
         Notebook {
             names: HashMap::new(),
             tensors: Vec::new(),
-            objects: HashMap::new(),
+            objects: QuickMap::default(),
             living: Vec::new(),
             known: Vec::new(),
             ids: 0,

@@ -12,6 +12,8 @@ use tiercel_core::{Access, Bytes, Manager, Nanos, ObjectId, Operand};
 use tiercel_profile::accesses::{PAGE, accesses_of};
 use tiercel_profile::sharing::Life;
 
+use crate::quick::QuickMap;
+
 /// What an object is called in every iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
@@ -126,7 +128,7 @@ struct Line {
 /// Writes an iteration down while it happens.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    keys: HashMap<ObjectId, Key>,
+    keys: QuickMap<ObjectId, Key>,
     objects: HashMap<Key, ObjectId>,
     /// Names and sizes of what outlives iterations, and the numbers of those that were given up after all.
     given: Vec<(String, Bytes)>,

@@ -30,6 +30,46 @@ struct Transfer {
     remaining: f64,
 }
 
+/// The copies of one link.
+#[derive(Debug, Default)]
+struct Lane {
+    /// Those that have not ended, in order.
+    queue: VecDeque<Ticket>,
+    /// The one that it works on.
+    at_work: Option<Ticket>,
+}
+
+/// Which copies have not ended: a row of marks from the oldest such copy on, so that asking takes no search.
+#[derive(Debug, Default)]
+struct Open {
+    oldest: u64,
+    marks: VecDeque<bool>,
+}
+
+impl Open {
+    /// Notes that the next copy has been ordered; tickets are counted from 1.
+    fn begin(&mut self, ticket: Ticket) {
+        if self.marks.is_empty() {
+            self.oldest = ticket.0;
+        }
+        self.marks.push_back(true);
+    }
+
+    fn end(&mut self, ticket: Ticket) {
+        if let Some(mark) = ticket.0.checked_sub(self.oldest).and_then(|at| self.marks.get_mut(at as usize)) {
+            *mark = false;
+        }
+        while self.marks.front() == Some(&false) {
+            self.marks.pop_front();
+            self.oldest += 1;
+        }
+    }
+
+    fn contains(&self, ticket: Ticket) -> bool {
+        ticket.0.checked_sub(self.oldest).and_then(|at| self.marks.get(at as usize)).copied().unwrap_or(false)
+    }
+}
+
 /// A kernel that runs.
 struct Running {
     /// How much of it is left: 1 when it begins.
@@ -47,8 +87,9 @@ pub struct Sim {
     clock: f64,
     tickets: u64,
     transfers: BTreeMap<Ticket, Transfer>,
-    /// Copies by link, in order; the lane works on one of them at a time.
-    lanes: BTreeMap<(TierId, TierId), VecDeque<Ticket>>,
+    open: Open,
+    /// Copies by link; a lane works on one of them at a time.
+    lanes: BTreeMap<(TierId, TierId), Lane>,
     /// When copies that have ended were on their lanes, until they are forgotten.
     spans: BTreeMap<Ticket, Span>,
     shares: Shares,
@@ -71,6 +112,7 @@ impl Sim {
             clock: 0.0,
             tickets: 0,
             transfers: BTreeMap::new(),
+            open: Open::default(),
             lanes: BTreeMap::new(),
             spans: BTreeMap::new(),
             tiers: Vec::new(),
@@ -87,17 +129,13 @@ impl Sim {
 
     /// Lets every idle lane take up the first of its copies that has nothing to wait for.
     fn take_up(&mut self) {
-        let Sim { machine, transfers, lanes, clock, .. } = self;
-        for (lane, queue) in lanes {
-            let busy = |ticket: &Ticket| transfers[ticket].flows_at.is_some();
-            if queue.iter().any(busy) {
-                continue;
-            }
-            let ready = |ticket: &&Ticket| {
-                transfers[*ticket].after.iter().all(|earlier| !transfers.contains_key(earlier))
-            };
-            if let Some(next) = queue.iter().find(ready).copied() {
-                let latency = machine.link(lane.0, lane.1).map_or(Nanos::ZERO, |link| link.latency);
+        let Sim { machine, transfers, open, lanes, clock, .. } = self;
+        for (ends, lane) in lanes.iter_mut().filter(|(_, lane)| lane.at_work.is_none()) {
+            let ready =
+                |ticket: &&Ticket| transfers[*ticket].after.iter().all(|earlier| !open.contains(*earlier));
+            if let Some(next) = lane.queue.iter().find(ready).copied() {
+                lane.at_work = Some(next);
+                let latency = machine.link(ends.0, ends.1).map_or(Nanos::ZERO, |link| link.latency);
                 let transfer = transfers.get_mut(&next).expect("a queued copy exists");
                 transfer.began = *clock;
                 transfer.flows_at = Some(*clock + latency.0 as f64 * transfer.pages as f64);
@@ -109,12 +147,11 @@ impl Sim {
     fn advance(&mut self, kernel: Option<&mut Running>) -> bool {
         self.take_up();
         let clock = self.clock;
-        let flowing: Vec<Ticket> = self
-            .transfers
-            .iter()
-            .filter(|(_, t)| t.flows_at.is_some_and(|at| at <= clock))
-            .map(|(t, _)| *t)
-            .collect();
+        let mut at_work: Vec<Ticket> = self.lanes.values().filter_map(|lane| lane.at_work).collect();
+        at_work.sort_unstable();
+        let begins = |ticket: &Ticket| self.transfers[ticket].flows_at.unwrap_or(clock);
+        let (flowing, coming): (Vec<Ticket>, Vec<Ticket>) =
+            at_work.into_iter().partition(|ticket| begins(ticket) <= clock);
         let copies = flowing.iter().map(|ticket| {
             let lane = self.transfers[ticket].lane;
             Demand::copy(lane.0, lane.1, self.speed(lane))
@@ -134,7 +171,7 @@ impl Sim {
         let kernel_rate = kernel.as_ref().map(|k| shares[flows.len()] / k.alone);
         let kernel_end = kernel.as_ref().zip(kernel_rate).map(|(k, rate)| clock + k.remaining / rate);
         // The next moment at which a rate changes.
-        let beginnings = self.transfers.values().filter_map(|t| t.flows_at).filter(|at| *at > clock);
+        let beginnings = coming.iter().map(begins);
         let ends = flows.iter().map(|(.., end)| *end).chain(kernel_end);
         let next = beginnings.chain(ends).fold(f64::INFINITY, f64::min);
         assert!(next.is_finite(), "nothing moves and something waits");
@@ -154,8 +191,12 @@ impl Sim {
 
     fn end(&mut self, ticket: Ticket) {
         if let Some(transfer) = self.transfers.remove(&ticket) {
-            let queue = self.lanes.get_mut(&transfer.lane).expect("a copy has a lane");
-            queue.retain(|other| *other != ticket);
+            let lane = self.lanes.get_mut(&transfer.lane).expect("a copy has a lane");
+            lane.at_work = lane.at_work.filter(|other| *other != ticket);
+            if let Some(at) = lane.queue.iter().position(|other| *other == ticket) {
+                lane.queue.remove(at);
+            }
+            self.open.end(ticket);
             if transfer.flows_at.is_some() {
                 let span = Span { began: whole(transfer.began), ended: whole(self.clock) };
                 self.spans.insert(ticket, span);
@@ -178,20 +219,21 @@ impl Backend for Sim {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let lane = (order.from.tier, order.to.tier);
-        let after = order.after.iter().copied().filter(|t| self.transfers.contains_key(t)).collect();
+        let after = order.after.iter().copied().filter(|t| self.open.contains(*t)).collect();
         let remaining = order.bytes.0.max(1) as f64;
         let transfer = Transfer { lane, after, pages, began: 0.0, flows_at: None, remaining };
         self.transfers.insert(ticket, transfer);
-        self.lanes.entry(lane).or_default().push_back(ticket);
+        self.open.begin(ticket);
+        self.lanes.entry(lane).or_default().queue.push_back(ticket);
         ticket
     }
 
     fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {
-        Ok(!self.transfers.contains_key(&ticket))
+        Ok(!self.open.contains(ticket))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<(), CopyError> {
-        while self.transfers.contains_key(&ticket) {
+        while self.open.contains(ticket) {
             self.advance(None);
         }
         self.tick();
