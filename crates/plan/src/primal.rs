@@ -376,7 +376,11 @@ pub(crate) fn construct(
     let orders = [by_worth, all, by_span, by_size];
     let mut best: Option<Primal> = None;
     let guide = dual.guide();
+    // Prices hardly ever lead to worse plans than none, but they may lead nowhere.
     for guide in [Some(&guide), None] {
+        if best.is_some() {
+            break;
+        }
         for order in &orders {
             if best.is_some() && over() {
                 return best;
