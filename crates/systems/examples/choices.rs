@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let program = nets::find(name).ok_or("no such network")?.build(&options)?;
         let peak = Lifetimes::new(&program.trace).peak().1;
         let time = |system, machine: &Machine, choices| {
-            let options = Options { choices, time: Duration::from_secs(4), ..Options::default() };
+            let options = Options { choices, time: Duration::from_secs(20), ..Options::default() };
             let (trace, program) = (&program.trace, Some(&program));
             let run = simulate(
                 named(system)?,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tiercel_plan::recompute::{fastest, sets};
 use tiercel_workload::trace::Role;
-use tiercel_workload::{Lifetimes, Program};
+use tiercel_workload::{Kernel, Lifetimes, Program};
 
 use crate::autotm::{STATIC, SYNC};
 use crate::cachedarrays::{LM, LMP};
@@ -21,7 +21,7 @@ use crate::fixed::FIRST_TOUCH;
 use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
 use crate::planning::{Planned, Planner, play};
-use crate::{Choices, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
+use crate::{Choices, Options, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
 
 /// Tiercel.
 pub(crate) const TIERCEL: System = System {
@@ -94,6 +94,10 @@ impl Way {
     }
 }
 
+/// The part of the time left that an alternative gets, and the least part of all of it, as divisors.
+const SHARE: u32 = 3;
+const LEAST: u32 = 20;
+
 /// Sets of activations in a row that are no better than the best of them, before no more are tried.
 const MISSES: u32 = 3;
 
@@ -110,19 +114,22 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             program.trace.tensors.iter().filter(|t| t.role == Role::Weight).map(|t| t.bytes.0).sum();
         (weights as f64 >= HEAVY * peak).then(|| Arc::new(program.updating_early()))
     });
+    let again = early.as_deref().or(setting.program).filter(|_| choices != Choices::Move);
+    let computable = setting.machine.tiers.iter().skip(1).any(|tier| tier.computable);
+    if let Some(program) = again.filter(|_| !computable) {
+        search.stay(setting, program);
+    }
     if choices != Choices::Recompute {
-        let plan = planned(setting, None);
+        let plan = planned(&search.share(setting), None);
         bound = plan.as_ref().map_or(0.0, Tried::bound);
         search.consider(plan);
         if !search.done()
             && let Some(early) = &early
         {
-            search.consider(planned(setting, Some(early.clone())));
+            search.consider(planned(&search.share(setting), Some(early.clone())));
         }
     }
-    if choices != Choices::Move
-        && let Some(program) = early.as_deref().or(setting.program)
-    {
+    if let Some(program) = again {
         search.recompute(setting, program);
     }
     if choices == Choices::Both {
@@ -178,6 +185,13 @@ impl Search {
         self.best.as_ref().is_none_or(|best| best.time > time)
     }
 
+    /// The same setting with a part of the time that is left, so that other alternatives get theirs.
+    fn share<'a>(&self, setting: &Setting<'a>) -> Setting<'a> {
+        let left = self.until.saturating_sub(self.started.elapsed());
+        let options = Options { time: (left / SHARE).max(self.until / LEAST), ..setting.options };
+        Setting { options, ..*setting }
+    }
+
     /// Takes an alternative if it is the best.
     fn consider(&mut self, tried: Result<Tried, SystemError>) {
         match tried {
@@ -186,6 +200,24 @@ impl Search {
             }
             Ok(_) => {}
             Err(error) => _ = self.refused.get_or_insert(error),
+        }
+    }
+
+    /// Tries to compute so much again that nothing has to move: where kernels cannot work on slow memory that is often
+    /// better than any moving, and takes next to no time to plan.
+    fn stay(&mut self, setting: &Setting<'_>, program: &Program) {
+        let work = |kernels: &[Kernel]| fastest(kernels, setting.machine, setting.times).iter().sum::<f64>();
+        let mut found: Option<(f64, Arc<Program>)> = None;
+        for set in sets(program, setting.machine, setting.times) {
+            let rewritten = Arc::new(program.recomputing(&set));
+            let work = work(&rewritten.trace.kernels);
+            let fits = Lifetimes::new(&rewritten.trace).peak().1 <= setting.machine.tiers[0].capacity;
+            if fits && found.as_ref().is_none_or(|(least, _)| work < *least) {
+                found = Some((work, rewritten));
+            }
+        }
+        if let Some((_, rewritten)) = found {
+            self.consider(planned(&self.share(setting), Some(rewritten)));
         }
     }
 
@@ -204,7 +236,8 @@ impl Search {
                 // Computing again alone would take longer than the best so far; or something would have to move.
                 continue;
             }
-            let estimate = Planner::Asynchronous.estimate(&Setting { trace: &rewritten.trace, ..*setting });
+            let setting = self.share(setting);
+            let estimate = Planner::Asynchronous.estimate(&Setting { trace: &rewritten.trace, ..setting });
             misses += 1;
             if let Some(time) = estimate.filter(|time| *time < least) {
                 (found, least, misses) = (Some(rewritten), time, 0);
@@ -212,7 +245,7 @@ impl Search {
         }
         let hopes = self.best.as_ref().is_none_or(|best| least < best.time);
         if let Some(rewritten) = found.filter(|_| hopes && !self.done()) {
-            self.consider(planned(setting, Some(rewritten)));
+            self.consider(planned(&self.share(setting), Some(rewritten)));
         }
     }
 }
