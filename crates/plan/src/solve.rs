@@ -170,7 +170,7 @@ impl Attempt<'_> {
     /// Raises the bound and lowers the plan's cost in turn, as long as that brings them nearer to each other.
     fn approach(&mut self, scope: &Scope, dual: &mut Dual) -> Option<Primal> {
         let mut best = construct(self.problem, self.states, dual, &|| self.over());
-        let mut progress = Progress::default();
+        let (mut progress, mut rounds) = (Progress::default(), 0);
         loop {
             let upper = best.as_ref().map_or(f64::INFINITY, |plan| plan.cost);
             let enough = |bound: f64| self.over() || self.near(bound, upper);
@@ -188,7 +188,9 @@ impl Attempt<'_> {
             }
             let cost = best.as_ref().map(|plan| plan.cost);
             let met = cost.is_some_and(|cost| self.near(dual.bound, cost));
-            let last = progress.rounds() >= self.effort.rounds;
+            // Rounds count without a plan too, or a search for what cannot be found would never end.
+            let last = rounds >= self.effort.rounds;
+            rounds = rounds.saturating_add(1);
             if met || self.over() || last || progress.stalls(dual.bound, cost) {
                 return best;
             }
@@ -250,11 +252,6 @@ struct Progress {
 }
 
 impl Progress {
-    /// Rounds that have been noted.
-    fn rounds(&self) -> u32 {
-        self.gaps.len() as u32
-    }
-
     /// Notes where they are; says whether the last rounds brought next to nothing.
     fn stalls(&mut self, bound: f64, cost: Option<f64>) -> bool {
         let Some(cost) = cost else { return false };

@@ -139,7 +139,8 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
                 search.consider(Way::Rival(rival).tried(setting));
             }
         }
-        for planner in PLANNERS.iter().filter(|_| setting.trace.tensors.len() <= FEW) {
+        let few = computable && setting.trace.tensors.len() <= FEW;
+        for planner in PLANNERS.iter().filter(|_| few) {
             if !search.done() && search.slower_than(WORTH * bound) {
                 search.consider(Way::Rival(planner).tried(setting));
             }
