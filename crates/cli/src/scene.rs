@@ -88,14 +88,8 @@ impl Scene {
 
     /// What a system is set up for.
     pub fn setting<'a>(&'a self, machine: &'a Machine, options: Options) -> Setting<'a> {
-        Setting {
-            trace: self.trace(),
-            program: self.workload.program(),
-            machine,
-            times: &self.times,
-            options,
-            experience: None,
-        }
+        let program = self.workload.program();
+        Setting { program, options, ..Setting::new(self.trace(), machine, &self.times) }
     }
 
     /// The workload and the machine in a line.

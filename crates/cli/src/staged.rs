@@ -38,15 +38,7 @@ pub fn run(
     let task = Task::new(program.clone(), *batch, |program| prepare(program, threads));
     let trace = &task.training.trace;
     let machine = fitted(trace, choice, machine);
-    let program = Some(task.training.as_ref());
-    let setting = Setting {
-        trace,
-        program,
-        machine: &machine,
-        times: &scene.times,
-        options: choice.options,
-        experience: None,
-    };
+    let setting = Setting::of(&task.training, &machine, &scene.times).with(choice.options);
     let peak = Lifetimes::new(trace).peak().1;
     let Wired { task, machine, prepared, outlook } =
         Wired::new(&task, &machine, choice.prepare_for(setting)?);

@@ -135,14 +135,7 @@ impl Trial<'_> {
         let system = named(system).map_err(|error| error.to_string())?;
         let program: &Program = &task.training;
         let options = Options { seed: self.seed, ..Options::default() };
-        let setting = Setting {
-            trace: &program.trace,
-            program: Some(program),
-            machine: &model,
-            times,
-            options,
-            experience: None,
-        };
+        let setting = Setting::of(program, &model, times).with(options);
         let (predicted, prepared) = predict(system, &setting).map_err(|error| error.to_string())?;
         let Wired { task, machine, prepared, .. } = Wired::new(task, machine, prepared);
         let machine = &machine;

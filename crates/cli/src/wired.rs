@@ -54,14 +54,8 @@ impl<'t> Wired<'t> {
         options: Options,
     ) -> Result<Wired<'t>, String> {
         let program = &task.training;
-        let mut setting = Setting {
-            trace: &program.trace,
-            program: Some(program),
-            machine: &machine,
-            times: &Times::new(tiercel_run::Roofline),
-            options,
-            experience: None,
-        };
+        let times = Times::new(tiercel_run::Roofline);
+        let mut setting = Setting::of(program, &machine, &times).with(options);
         if !system.plans {
             let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;
             return Ok(Wired::new(task, &machine, prepared));

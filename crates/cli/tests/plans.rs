@@ -21,14 +21,7 @@ fn recomputing(program: &Program, fast: f64) -> (Plan, Machine) {
     let machine = Fast::Share(fast).machine(&program.trace, &machine);
     let (choices, time) = (Choices::Recompute, Duration::MAX);
     let options = Options { choices, time, rounds: 1, ..Options::default() };
-    let setting = Setting {
-        trace: &program.trace,
-        program: Some(program),
-        machine: &machine,
-        times: &times,
-        options,
-        experience: None,
-    };
+    let setting = Setting::of(program, &machine, &times).with(options);
     let prepared = named("tiercel").and_then(|system| system.prepare(&setting)).expect("there is room");
     (prepared.planned.expect("it plans").plan, machine)
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::crossing;
 use crate::dual::{Dual, Figures};
-use crate::paths::States;
+use crate::paths::{Path, States};
 use crate::primal::{Calendar, Primal, construct, refine};
 use crate::problem::Problem;
 use crate::scope::Scope;
@@ -68,9 +68,13 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort, lesson: Option<&Lesson>)
 
 /// The plan that was best with another amount of memory, as far as it fits.
 fn again(problem: &Problem, states: &States, lesson: &Lesson, effort: &Effort) -> Option<Attempt> {
+    squeezed(problem, states, &lesson.paths(problem)?, effort)
+}
+
+/// A plan that follows these paths as far as they fit.
+fn squeezed(problem: &Problem, states: &States, paths: &[Path], effort: &Effort) -> Option<Attempt> {
     let mut random = fastrand::Rng::with_seed(effort.seed);
-    let paths = lesson.paths(problem)?;
-    let plan = Primal::squeezed(problem, states, &Calendar::new(problem), &paths, &mut random)?;
+    let plan = Primal::squeezed(problem, states, &Calendar::new(problem), paths, &mut random)?;
     Some(Attempt::new(problem, problem.clone(), states, plan))
 }
 
@@ -79,10 +83,8 @@ pub(crate) fn resume(problem: &Problem, old: &Solution, effort: &Effort) -> Opti
     let started = Instant::now();
     let states = States::new(problem);
     let paths = old.hasty.as_ref().map_or(&old.paths, |(paths, _)| paths);
-    let mut random = fastrand::Rng::with_seed(effort.seed);
-    let plan = Primal::squeezed(problem, &states, &Calendar::new(problem), paths, &mut random)?;
+    let best = squeezed(problem, &states, paths, effort)?;
     let done = |best: &Attempt| near(old.bound, best.time, effort) || started.elapsed() >= effort.time;
-    let best = Attempt::new(problem, problem.clone(), &states, plan);
     let effort = &Effort { rounds: effort.rounds.min(RESUMED), ..*effort };
     let best = search(problem, &states, best, effort, &done);
     Some(best.finish(problem, &states, old.bound, effort, started))

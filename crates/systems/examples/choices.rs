@@ -33,12 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let peak = Lifetimes::new(&program.trace).peak().1;
         let time = |system, machine: &Machine, choices| {
             let options = Options { choices, time: Duration::from_secs(20), ..Options::default() };
-            let (trace, program) = (&program.trace, Some(&program));
-            let run = simulate(
-                named(system)?,
-                &Setting { trace, program, machine, times: &times, options, experience: None },
-                1,
-            );
+            let run = simulate(named(system)?, &Setting::of(&program, machine, &times).with(options), 1);
             run.map(|run| run.time().0 as f64)
         };
         let fast = time("fast-only", &machine, Choices::Both)?;

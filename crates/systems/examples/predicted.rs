@@ -139,14 +139,7 @@ fn play(
 ) -> Result<(Nanos, Nanos, bool), Failure> {
     let machine = machine_for(system, task, machine);
     let options = Options { time: Duration::from_secs(2), ..Options::default() };
-    let setting = Setting {
-        trace: &task.training.trace,
-        program: None,
-        machine: &machine,
-        times,
-        options,
-        experience: None,
-    };
+    let setting = Setting::new(&task.training.trace, &machine, times).with(options);
     let (predicted, prepared) = predict(system, &setting)?;
     let settings = Settings { lookahead: prepared.lookahead, ..Settings::default() };
     let library = |program: &_| Library::new(program, threads);

@@ -42,14 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let options = Options { time: Duration::MAX, rounds, ..Options::default() };
         let little = fast.machine(&program.trace, &machine);
         let run = |system: &System, machine| {
-            let setting = Setting {
-                trace: &program.trace,
-                program: Some(&program),
-                machine,
-                times: &times,
-                options,
-                experience: None,
-            };
+            let setting = Setting::of(&program, machine, &times).with(options);
             simulate(system, &setting, 1).ok()
         };
         let time =

@@ -68,12 +68,10 @@ impl Grid<'_> {
         let fast_only = named("fast-only").expect("it is listed");
         let play = |system: &System, work: &Workload, machine: &Machine, experience: &Experience| {
             let setting = Setting {
-                trace: work.trace(),
                 program: work.program(),
-                machine,
-                times: self.times,
                 options: self.options,
                 experience: Some(experience),
+                ..Setting::new(work.trace(), machine, self.times)
             };
             let run = simulate(system, &setting, self.iterations);
             tick();

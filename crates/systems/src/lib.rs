@@ -14,7 +14,7 @@
 //! let machine = machines::named("optane-autotm")?;
 //! let times = Times::new(Model::new(&machine)?);
 //! let machine = Fast::Share(0.2).machine(&trace, &machine);
-//! let setting = Setting { trace: &trace, program: None, machine: &machine, times: &times, options: Options::default() , experience: None};
+//! let setting = Setting::new(&trace, &machine, &times);
 //! let run = simulate(named("cachedarrays-lm")?, &setting, 3)?;
 //! assert_eq!(run.iterations.len(), 3);
 //! assert!(run.time() > Nanos::ZERO);
@@ -122,6 +122,23 @@ pub struct Setting<'a> {
     /// What planners have learned of the same with other amounts of fast memory, and add to; nothing where every plan is to
     /// stand for itself.
     pub experience: Option<&'a Experience>,
+}
+
+impl<'a> Setting<'a> {
+    /// A trace on a machine, with the usual choices.
+    pub fn new(trace: &'a Trace, machine: &'a Machine, times: &'a Times) -> Setting<'a> {
+        Setting { trace, program: None, machine, times, options: Options::default(), experience: None }
+    }
+
+    /// A program, which a system may rewrite.
+    pub fn of(program: &'a Program, machine: &'a Machine, times: &'a Times) -> Setting<'a> {
+        Setting { program: Some(program), ..Setting::new(&program.trace, machine, times) }
+    }
+
+    /// The same with other choices.
+    pub fn with(self, options: Options) -> Setting<'a> {
+        Setting { options, ..self }
+    }
 }
 
 /// What can be chosen of a system.

@@ -14,8 +14,7 @@ fn damaged_plans_are_refused_or_played() {
     let trace = nets::find("resnet32").expect("built in").build(&options).expect("small").trace;
     let machine = Fast::Share(0.3).machine(&trace, &machine);
     let options = Options { time: std::time::Duration::MAX, rounds: 2, ..Options::default() };
-    let setting =
-        Setting { trace: &trace, program: None, machine: &machine, times: &times, options, experience: None };
+    let setting = Setting::new(&trace, &machine, &times).with(options);
     for planner in [Planner::Static, Planner::Synchronous, Planner::Asynchronous] {
         let sound = planner.plan(&setting).expect("it can be planned").plan;
         let mut random = fastrand::Rng::with_seed(7);

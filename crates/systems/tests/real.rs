@@ -44,14 +44,7 @@ fn train(system: &System, task: &Task, machine: &Machine, choices: Choices) -> T
     // Rounds bound the search, so that it does not depend on how busy the machine is.
     let options = Options { time: std::time::Duration::MAX, rounds: 2, choices, ..Options::default() };
     let times = Times::new(Roofline);
-    let setting = Setting {
-        trace: &program.trace,
-        program: Some(program),
-        machine: &machine,
-        times: &times,
-        options,
-        experience: None,
-    };
+    let setting = Setting::of(program, &machine, &times).with(options);
     let mut prepared = system.prepare(&setting).unwrap_or_else(|error| panic!("{error}"));
     let task = prepared.rewritten.take().map_or(task.clone(), |program| task.played_as(program));
     let settings = Settings { seed: 3, lookahead: prepared.lookahead, ..Settings::default() };

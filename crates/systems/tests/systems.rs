@@ -27,7 +27,7 @@ fn options() -> Options {
 }
 
 fn play(system: &System, trace: &Trace, machine: &Machine, times: &Times) -> Run {
-    let setting = Setting { trace, program: None, machine, times, options: options(), experience: None };
+    let setting = Setting::new(trace, machine, times).with(options());
     simulate(system, &setting, 2).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -82,14 +82,7 @@ fn too_little_memory_is_an_error_with_a_reason() {
     let (machine, times) = bench("h200");
     let trace = trace("resnet32");
     let machine = Fast::Amount(Bytes::kib(64)).machine(&trace, &machine);
-    let setting = Setting {
-        trace: &trace,
-        program: None,
-        machine: &machine,
-        times: &times,
-        options: options(),
-        experience: None,
-    };
+    let setting = Setting::new(&trace, &machine, &times).with(options());
     let check = |system: &str, expected: Expect| {
         let error = simulate(named(system).expect("listed"), &setting, 1).map(|run| run.time());
         expected.assert_eq(&error.expect_err("64 KiB are too little").to_string());
@@ -127,14 +120,7 @@ fn events_are_kept_when_asked_for() {
     let (machine, times) = bench("optane-autotm");
     let trace = trace("mlp");
     let machine = Fast::Share(0.3).machine(&trace, &machine);
-    let setting = Setting {
-        trace: &trace,
-        program: None,
-        machine: &machine,
-        times: &times,
-        options: options(),
-        experience: None,
-    };
+    let setting = Setting::new(&trace, &machine, &times).with(options());
     let system = named("cachedarrays-lm").expect("listed");
     let run = simulate_recorded(system, &setting, 2, Recording::On).expect("it runs");
     let kernels = run.events.iter().filter(|e| matches!(e.event, tiercel_core::Event::KernelEnded { .. }));
@@ -186,14 +172,7 @@ fn the_least_fast_memory_is_enough_and_less_is_not() {
     let (machine, times) = bench("optane-autotm");
     let trace = trace("resnet32");
     let peak = Lifetimes::new(&trace).peak().1;
-    let setting = Setting {
-        trace: &trace,
-        program: None,
-        machine: &machine,
-        times: &times,
-        options: options(),
-        experience: None,
-    };
+    let setting = Setting::new(&trace, &machine, &times).with(options());
     let goal = simulate(named("fast-only").unwrap(), &setting, 1).expect("it runs").time();
     let system = named("cachedarrays-lm").unwrap();
     let limit = goal.0 as f64 * 1.5;

@@ -25,6 +25,7 @@
 //! # Ok::<(), tiercel_plan::layout::LayoutError>(())
 //! ```
 
+mod abreast;
 mod clock;
 mod eject;
 mod error;

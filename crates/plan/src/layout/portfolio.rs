@@ -5,10 +5,9 @@
 //! Constraint Satisfaction Problems", 2000). So tastes take turns with limits that grow by rounds, first some that do
 //! well on average, then random ones; failures that one run proved are known to the next.
 
-use std::panic::resume_unwind;
-
 use fastrand::Rng;
 
+use super::abreast::abreast;
 use super::clock::Clock;
 use super::exact::{Outcome, Search, Taste, Tie};
 use super::problem::Problem;
@@ -63,18 +62,9 @@ impl Portfolio {
             tastes.push(self.taste(rng));
             self.runs += 1;
         }
-        let both = self.searches.iter_mut().zip(&tastes);
-        if tastes.len() == 1 {
-            return both.map(|(search, taste)| search.run(taste, limit, clock)).collect();
-        }
-        std::thread::scope(|scope| {
-            let mut running = Vec::new();
-            for (search, taste) in both {
-                let clock = clock.clone();
-                running.push(scope.spawn(move || search.run(taste, limit, &clock)));
-            }
-            running.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-        })
+        let runs =
+            self.searches.iter_mut().zip(&tastes).map(|(search, taste)| (search, taste, clock.clone()));
+        abreast(runs, |(search, taste, clock)| search.run(taste, limit, &clock))
     }
 
     /// The offsets, once it is solved.

@@ -1,7 +1,7 @@
 //! Brings a packing down below a target: lift a few blocks out around one that reaches too high, and place them anew.
 //!
 //! A large neighbourhood search (Shaw 1998). The few blocks are packed by the exact search among all others, which stay
-//! as obstacles; so one packing of tens of thousands of blocks is mended in many small exact steps.
+//! as obstacles; so a packing that is too large for one exact search is mended in many small ones.
 
 use fastrand::Rng;
 
@@ -13,8 +13,6 @@ use super::problem::{Problem, Raw};
 /// The fewest and the most blocks that are lifted out at once.
 const LIFTED: (usize, usize) = (12, 96);
 const NODES: u64 = 1500;
-/// A block that meets more than this is left alone: one attempt among so many would take too long.
-const CROWD: usize = 8000;
 
 /// Moves blocks until all end at `target` or below; gives up after `patience` attempts that changed nothing, one after
 /// the other. Whether it came there.
@@ -37,11 +35,6 @@ pub(super) fn repair(
             return false;
         }
         let worst = high[rng.usize(0..high.len())];
-        let crowd = problem.blocks.iter().filter(|b| b.meets(&problem.blocks[worst as usize])).count();
-        if crowd > CROWD {
-            failures += 1;
-            continue;
-        }
         let most = LIFTED.0 + (LIFTED.1 - LIFTED.0) * failures / patience.max(1);
         let lifted = lift(problem, offsets, target, worst, most, rng);
         let part = without(problem, offsets, &lifted);

@@ -1,14 +1,14 @@
 //! From quick packings to a proof: the engines in turn, each from where the one before left off.
 //!
 //! ```text
-//! skyline ──► fit ──► few blocks: exact search at the goal, with growing limits, and between bound and best; repair
-//!                 └─► many: skylines that mind waste where memory is full, and ejection
+//! skylines ──► skylines that mind waste ──► few blocks: fit; exact search at the goal, with growing limits, and
+//!                      where memory is full │  between bound and best; repair
+//!                                          └► many: more such skylines, and ejection
 //! ```
-
-use std::panic::resume_unwind;
 
 use fastrand::Rng;
 
+use super::abreast::abreast;
 use super::clock::Clock;
 use super::eject::Ejection;
 use super::exact::Outcome;
@@ -167,12 +167,7 @@ impl<'a> Solver<'a> {
                 dear.learn(problem, &offsets, goal);
                 offsets
             };
-            let run = &run;
-            let found: Vec<Vec<u64>> = std::thread::scope(|scope| {
-                let runs: Vec<_> = pair.iter_mut().map(|leaning| scope.spawn(move || run(leaning))).collect();
-                runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-            });
-            found.into_iter().for_each(|offsets| self.take(offsets));
+            abreast(pair.iter_mut(), run).into_iter().for_each(|offsets| self.take(offsets));
             self.eject(EJECTIONS);
         }
     }

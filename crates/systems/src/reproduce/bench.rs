@@ -102,14 +102,7 @@ impl<'a> Bench<'a> {
             let program = program.expect("jobs are of the networks given");
             let trace = &program.trace;
             let machine = self.machine(trace, job.fast);
-            let setting = Setting {
-                trace,
-                program: Some(program),
-                machine: &machine,
-                times: &self.times,
-                options: self.options,
-                experience: None,
-            };
+            let setting = Setting::of(program, &machine, &self.times).with(self.options);
             let run = simulate(&job.system, &setting, 2).map_err(|error| error.to_string());
             Played { job: *job, peak: Lifetimes::new(trace).peak().1, run }
         });

@@ -85,14 +85,7 @@ fn vdnn_runs(bench: &Bench<'_>, trace: &Trace) -> bool {
 /// Whether a system runs a network at all.
 fn runs(bench: &Bench<'_>, system: &System, trace: &Trace) -> bool {
     let machine = bench.machine(trace, None);
-    let setting = Setting {
-        trace,
-        program: None,
-        machine: &machine,
-        times: bench.times(),
-        options: bench.options(),
-        experience: None,
-    };
+    let setting = Setting::new(trace, &machine, bench.times()).with(bench.options());
     simulate(system, &setting, 1).is_ok()
 }
 
