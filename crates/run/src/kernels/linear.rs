@@ -95,7 +95,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
     }
     if let Some(db) = db {
-        column_sums(args.pool, dy, db);
+        column_sums(args.pool, dy, db, false);
     }
     Ok(())
 }
@@ -240,17 +240,21 @@ pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The sum of every column of a matrix.
-pub(super) fn column_sums(pool: &mut Pool, numbers: &[f32], sums: &mut [f32]) {
+/// The sum of every column of a matrix, on top of what is there already where `add`.
+pub(super) fn column_sums(pool: &mut Pool, numbers: &[f32], sums: &mut [f32], add: bool) {
     let columns = sums.len();
     let rows = numbers.len() / columns.max(1);
-    pool.sums(rows, sums, 1, |start, sums| sum_rows(numbers, columns, start, sums));
+    pool.sums(rows, sums, 1, |start, sums| {
+        if !add {
+            sums.fill(0.0);
+        }
+        sum_rows(numbers, columns, start, sums);
+    });
 }
 
 wide! {
     /// Adds up the rows of a matrix, from column `start` on.
     fn sum_rows(numbers: &[f32], columns: usize, start: usize, sums: &mut [f32]) {
-        sums.fill(0.0);
         for row in numbers.chunks_exact(columns) {
             for (sum, number) in sums.iter_mut().zip(&row[start..]) {
                 *sum += number;

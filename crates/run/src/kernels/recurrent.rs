@@ -117,11 +117,13 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (dwx, dwh, dbias) = (args.write(0)?, args.write(1)?, args.write(2)?);
     let (b, input, n) = (args.call.dim(0, 0), args.call.dim(0, 1), args.call.dim(1, 1));
     let scratch = args.scratch();
+    let add = args.call.inputs.len() > 3;
     for (x, dw, width) in [(x, dwx, input), (h, dwh, n)] {
         let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
         let e = Extent::new(4 * n, width, b);
-        multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, Bias::None), scratch);
+        let bias = if add { Bias::Add } else { Bias::None };
+        multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, bias), scratch);
     }
-    column_sums(args.pool, dgates, dbias);
+    column_sums(args.pool, dgates, dbias, add);
     Ok(())
 }

@@ -212,7 +212,19 @@ impl Tape<'_> {
         }
     }
 
-    /// An LSTM cell: the gates' gradients first, then the weights'.
+    /// What is known of the gradients by several values, if all of it comes from kernels of one kind and nothing else
+    /// holds it: another such kernel may add to it in place.
+    fn made_by(&self, op: &Op, by: &[ValueId]) -> Option<Vec<ValueId>> {
+        let known = by.iter().map(|value| match self.gradients[value.index()] {
+            Some(Gradient::Dense(known)) => Some(known),
+            _ => None,
+        });
+        let known: Vec<ValueId> = known.collect::<Option<_>>()?;
+        let maker = self.builder.graph.nodes.iter().rev().find(|node| node.outputs.contains(&known[0]))?;
+        (maker.op == *op && maker.outputs == known).then_some(known)
+    }
+
+    /// An LSTM cell: the gates' gradients first, then the weights', which all time steps add up in one place.
     fn cell(&mut self, node: &Node) {
         let [x, h, c, wx, wh, bias] = node.inputs[..] else { return };
         let [out, cell, gates] = node.outputs[..] else { return };
@@ -222,8 +234,12 @@ impl Tape<'_> {
         let op = Op::LstmCellBackwardData;
         let reads = vec![c, cell, wx, wh, gates, dh, dc];
         self.builder.emit(&backward_name(node, &op), op, reads, results.to_vec());
-        if [wx, wh, bias].iter().any(|w| self.wants(*w)) {
-            self.several(node, Op::LstmCellBackwardWeight, vec![x, h, dgates], &[wx, wh, bias]);
+        let (op, reads) = (Op::LstmCellBackwardWeight, vec![x, h, dgates]);
+        if let Some(known) = self.made_by(&op, &[wx, wh, bias]) {
+            let reads = [reads, known.clone()].concat();
+            self.builder.emit(&backward_name(node, &op), op, reads, known);
+        } else if [wx, wh, bias].iter().any(|w| self.wants(*w)) {
+            self.several(node, op, reads, &[wx, wh, bias]);
         }
         for (value, gradient) in [x, h, c].into_iter().zip(results) {
             if self.wants(value) {

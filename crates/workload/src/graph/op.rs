@@ -356,7 +356,7 @@ pub enum Op {
     LstmCell,
     /// c (the operand), c (the result), wx, wh, gates, dh, dc → dx, dh, dc, dgates.
     LstmCellBackwardData,
-    /// x, h, dgates → dwx, dwh, dbias.
+    /// x, h, dgates → dwx, dwh, dbias. Where those three are operands too, what they hold is added to, in place.
     LstmCellBackwardWeight,
     /// any number n of features `[b, d]` → y `[b, d + n (n − 1) / 2]`: the first feature, then the dot product of
     /// every pair (i, j) with j < i, i outermost.
