@@ -21,7 +21,9 @@ use crate::fixed::FIRST_TOUCH;
 use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
 use crate::planning::{Planned, Planner, play};
-use crate::{Choices, Options, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared};
+use crate::{
+    Choices, Experience, Options, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared,
+};
 
 /// Tiercel.
 pub(crate) const TIERCEL: System = System {
@@ -102,6 +104,8 @@ const LEAST: u32 = 20;
 const MISSES: u32 = 3;
 
 fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
+    let own_experience = Experience::default();
+    let setting = &Setting { experience: setting.experience.or(Some(&own_experience)), ..*setting };
     let floor: f64 = fastest(&setting.trace.kernels, setting.machine, setting.times).iter().sum();
     let until = setting.options.time;
     let mut search =
@@ -146,6 +150,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             }
         }
     }
+    search.finish(setting);
     let none = || SystemError::NoPlan {
         system: TIERCEL.name,
         tier: setting.machine.tiers[0].name.clone(),
@@ -202,6 +207,17 @@ impl Search {
             Ok(_) => {}
             Err(error) => _ = self.refused.get_or_insert(error),
         }
+    }
+
+    /// Goes on with the plan that turned out best, from where its share of the time was over.
+    fn finish(&mut self, setting: &Setting<'_>) {
+        let Some(Tried { way: Way::Planned(best, rewritten), .. }) = &self.best else { return };
+        let left = self.until.saturating_sub(self.started.elapsed());
+        if self.until == Duration::MAX || best.met || left < self.until / LEAST || self.done() {
+            return;
+        }
+        let options = Options { time: left, ..setting.options };
+        self.consider(planned(&setting.with(options), rewritten.clone()));
     }
 
     /// Tries to compute so much again that nothing has to move: where kernels cannot work on slow memory that is often
