@@ -26,11 +26,13 @@
 //! ```
 
 mod abreast;
+mod bedrock;
 mod clock;
 mod eject;
 mod error;
 mod exact;
 mod fit;
+mod levels;
 mod meeting;
 mod portfolio;
 mod problem;
@@ -45,8 +47,9 @@ use std::time::Duration;
 use tiercel_core::Bytes;
 
 use crate::solve::Effort;
+use bedrock::Bedrock;
 use clock::Clock;
-use problem::{Problem, Raw};
+use problem::Raw;
 use solve::{Solver, gcd};
 
 pub use error::{Fault, LayoutError, Shortfall};
@@ -148,24 +151,25 @@ pub fn pack_watched(
     check(buffers)?;
     let unit = unit(buffers);
     let raw: Vec<Raw> = buffers.iter().map(|buffer| scaled(buffer, unit)).collect();
-    let problem = Problem::new(&raw, &[]);
-    let bound = solve::bound(&problem);
+    let bedrock = Bedrock::new(&raw);
+    let bytes = |above: u64| Bytes((bedrock.height + above) * unit);
+    let bound = solve::bound(&bedrock.above);
     let goal = match capacity {
-        Some(capacity) => capacity.0 / unit,
-        None => bound + (bound as f64 * effort.gap.clamp(0.0, 1e6)) as u64,
+        Some(capacity) => (capacity.0 / unit).saturating_sub(bedrock.height),
+        None => bound + ((bedrock.height + bound) as f64 * effort.gap.clamp(0.0, 1e6)) as u64,
     };
     let mut tell = |peak: u64, proven: u64| {
-        watch(Progress { peak: Bytes(peak * unit), proven: Bytes(proven * unit), time: clock.elapsed() });
+        watch(Progress { peak: bytes(peak), proven: bytes(proven), time: clock.elapsed() });
     };
-    let mut solver = Solver::new(&problem, bound, goal, effort.seed, &clock, &mut tell);
+    let mut solver = Solver::new(&bedrock.above, bound, goal, effort.seed, &clock, &mut tell);
     if capacity.is_none() || goal >= bound {
         solver.search();
     }
     let packing = Packing {
-        offsets: solver.best.iter().map(|offset| Bytes(offset * unit)).collect(),
-        peak: Bytes(solver.peak * unit),
-        lower_bound: Bytes(bound * unit),
-        proven: Bytes(solver.proven * unit),
+        offsets: bedrock.offsets(&solver.best).into_iter().map(|offset| Bytes(offset * unit)).collect(),
+        peak: bytes(solver.peak),
+        lower_bound: bytes(bound),
+        proven: bytes(solver.proven),
         time: clock.elapsed(),
     };
     verify(buffers, &packing.offsets, Some(packing.peak)).map_err(LayoutError::Unsound)?;

@@ -162,6 +162,31 @@ impl Problem {
         stretches
     }
 
+    /// The problem of placing some blocks among others that lie already; `place` says where those do, if they do.
+    pub fn part(&self, some: &[u32], place: impl Fn(u32) -> Option<u64>) -> Problem {
+        let raw = |block: &Block| Raw {
+            lower: u64::from(block.from),
+            upper: u64::from(block.to),
+            size: block.size,
+            grain: block.grain,
+        };
+        let blocks: Vec<Raw> = some.iter().map(|k| raw(&self.blocks[*k as usize])).collect();
+        let from = blocks.iter().map(|b| b.lower).min().unwrap_or(0);
+        let to = blocks.iter().map(|b| b.upper).max().unwrap_or(0);
+        let placed = self.blocks.iter().enumerate();
+        let placed = placed.filter_map(|(k, block)| Some((block, place(k as u32)?)));
+        let fixed = self.obstacles.iter().map(|(block, offset)| (block, *offset));
+        let obstacles: Vec<(Raw, u64)> = placed
+            .chain(fixed)
+            .map(|(block, offset)| (raw(block), offset))
+            .filter(|(raw, _)| raw.lower < to && from < raw.upper)
+            .map(|(raw, offset)| {
+                (Raw { lower: raw.lower.max(from), upper: raw.upper.min(to), ..raw }, offset)
+            })
+            .collect();
+        Problem::new(&blocks, &obstacles)
+    }
+
     /// Where a block ends.
     pub fn end(&self, k: u32, offsets: &[u64]) -> u64 {
         offsets[k as usize] + self.blocks[k as usize].size

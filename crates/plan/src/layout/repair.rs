@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::clock::Clock;
 use super::exact::Outcome;
 use super::portfolio::Portfolio;
-use super::problem::{Problem, Raw};
+use super::problem::Problem;
 
 /// The fewest and the most blocks that are lifted out at once.
 const LIFTED: (usize, usize) = (12, 96);
@@ -37,7 +37,9 @@ pub(super) fn repair(
         let worst = high[rng.usize(0..high.len())];
         let most = LIFTED.0 + (LIFTED.1 - LIFTED.0) * failures / patience.max(1);
         let lifted = lift(problem, offsets, target, worst, most, rng);
-        let part = without(problem, offsets, &lifted);
+        let mut moving = vec![false; problem.blocks.len()];
+        lifted.iter().for_each(|k| moving[*k as usize] = true);
+        let part = problem.part(&lifted, |k| (!moving[k as usize]).then(|| offsets[k as usize]));
         let mut search = Portfolio::new(&part, target, 1);
         if search.run(NODES, rng, clock) == Outcome::Solved {
             lifted.iter().zip(search.offsets()).for_each(|(k, offset)| offsets[*k as usize] = offset);
@@ -73,29 +75,4 @@ fn lift(problem: &Problem, offsets: &[u64], target: u64, worst: u32, most: usize
         near.truncate(most);
     }
     near.into_iter().map(|(_, k)| k).chain([worst]).collect()
-}
-
-/// The problem of placing these blocks among all the others.
-fn without(problem: &Problem, offsets: &[u64], lifted: &[u32]) -> Problem {
-    let raw = |block: &super::problem::Block| Raw {
-        lower: u64::from(block.from),
-        upper: u64::from(block.to),
-        size: block.size,
-        grain: block.grain,
-    };
-    let blocks: Vec<Raw> = lifted.iter().map(|k| raw(&problem.blocks[*k as usize])).collect();
-    let from = blocks.iter().map(|b| b.lower).min().unwrap_or(0);
-    let to = blocks.iter().map(|b| b.upper).max().unwrap_or(0);
-    let mut moving = vec![false; problem.blocks.len()];
-    lifted.iter().for_each(|k| moving[*k as usize] = true);
-    let still = problem.blocks.iter().zip(offsets).zip(&moving).filter(|(_, moving)| !**moving);
-    let still = still.map(|((block, offset), _)| (block, *offset));
-    let fixed = problem.obstacles.iter().map(|(block, offset)| (block, *offset));
-    let obstacles: Vec<(Raw, u64)> = still
-        .chain(fixed)
-        .map(|(block, offset)| (raw(block), offset))
-        .filter(|(raw, _)| raw.lower < to && from < raw.upper)
-        .map(|(raw, offset)| (Raw { lower: raw.lower.max(from), upper: raw.upper.min(to), ..raw }, offset))
-        .collect();
-    Problem::new(&blocks, &obstacles)
 }

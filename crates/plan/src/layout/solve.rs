@@ -1,8 +1,8 @@
 //! From quick packings to a proof: the engines in turn, each from where the one before left off.
 //!
 //! ```text
-//! skylines ──► skylines that mind waste ──► few blocks: fit; exact search at the goal, with growing limits, and
-//!                      where memory is full │  between bound and best; repair
+//! skylines ──► skylines that mind waste ──► few blocks: large ones before small ones; fit; exact search at the goal,
+//!                      where memory is full │  with growing limits, and between bound and best; repair
 //!                                          └► many: more such skylines, and ejection
 //! ```
 
@@ -13,6 +13,7 @@ use super::clock::Clock;
 use super::eject::Ejection;
 use super::exact::Outcome;
 use super::fit::{Fit, Gap};
+use super::levels;
 use super::portfolio::Portfolio;
 use super::problem::{Problem, lowest};
 use super::repair;
@@ -38,6 +39,8 @@ const LEANINGS: [(usize, usize, i32); 8] = [
     (0, 32, 60),
     (2, 128, 100),
 ];
+/// Nodes of the first search for each size of blocks.
+const LEVEL_NODES: u64 = 4000;
 /// Blocks that are pushed in before a packing is given up.
 const EJECTIONS: usize = 100;
 
@@ -109,7 +112,8 @@ impl<'a> Solver<'a> {
                 return;
             }
         }
-        if self.problem.pairs() > FIT_PAIRS {
+        self.levels(LEVEL_NODES);
+        if self.done() || self.problem.pairs() > FIT_PAIRS {
             return;
         }
         let mut fit = Fit::new(self.problem);
@@ -123,9 +127,23 @@ impl<'a> Solver<'a> {
         }
     }
 
+    /// Packs large blocks before small ones, with a search of so many nodes for each size.
+    fn levels(&mut self, nodes: u64) {
+        let goal = self.goal.max(self.proven);
+        if self.few() {
+            let found = levels::pack(self.problem, goal, nodes, &mut self.rng, &self.clock.uncounted());
+            found.into_iter().for_each(|offsets| self.take(offsets));
+        }
+    }
+
+    /// Whether blocks are few enough for exact search.
+    fn few(&self) -> bool {
+        self.problem.blocks.len() <= EXACT_BLOCKS && self.problem.pairs() <= EXACT_PAIRS
+    }
+
     /// Searches until the goal is reached, or proven out of reach, or the time is over.
     pub fn search(&mut self) {
-        if self.problem.blocks.len() <= EXACT_BLOCKS && self.problem.pairs() <= EXACT_PAIRS {
+        if self.few() {
             self.search_few();
         } else {
             self.search_many();
@@ -141,6 +159,7 @@ impl<'a> Solver<'a> {
             if self.done() || self.clock.over() || self.exact(&mut at_goal, 4000 << effort) {
                 return;
             }
+            self.levels(LEVEL_NODES << effort);
             let mut offsets = self.best.clone();
             let goal = self.goal.max(self.proven);
             fit.improve(&mut order, &mut offsets, goal, 50 << effort.min(10), &mut self.rng, self.clock);
@@ -235,7 +254,7 @@ impl<'a> Solver<'a> {
 }
 
 /// Orders that do well: by lifetime, by size, by area; longest, largest first.
-fn orders(problem: &Problem) -> Vec<Vec<u32>> {
+pub(super) fn orders(problem: &Problem) -> Vec<Vec<u32>> {
     let by = |key: &dyn Fn(u32) -> u128| {
         let mut order: Vec<u32> = (0..problem.blocks.len() as u32).collect();
         order.sort_by_cached_key(|k| std::cmp::Reverse(key(*k)));
