@@ -21,6 +21,7 @@ use crate::fixed::FIRST_TOUCH;
 use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
 use crate::planning::{Planned, Planner, play};
+use crate::swaps::{CAPUCHIN, VDNN};
 use crate::{
     Choices, Experience, Options, Prepared, Recording, Room, Setting, System, SystemError, simulate_prepared,
 };
@@ -40,13 +41,14 @@ const ENOUGH: f64 = 1.01;
 
 /// Systems that are tried where the plan is not good enough: others that move tensors, and those that move parts of them,
 /// where a tensor is too large to be fast as a whole.
-static RIVALS: [System; 5] = [LM, LMP, FIRST_TOUCH, IAL, MEMORY_MODE];
+static RIVALS: [System; 7] = [LM, LMP, FIRST_TOUCH, IAL, MEMORY_MODE, VDNN, CAPUCHIN];
 
-/// Planners that are tried after those where tensors are few, and where they could be better by more than this: then their
-/// simpler problems are solved better, and packed more easily.
+/// Planners that are tried after those where they could be better by more than this: their simpler problems are solved
+/// better, and packed more easily. Where tensors are many, only if the best so far is far from what may be possible.
 static PLANNERS: [System; 2] = [SYNC, STATIC];
-const FEW: usize = 1000;
 const WORTH: f64 = 1.01;
+const FEW: usize = 1000;
+const FAR: f64 = 1.2;
 
 /// Weights are updated early where they, and so their gradients, have at least this share of the peak.
 const HEAVY: f64 = 0.02;
@@ -139,13 +141,13 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     if choices == Choices::Both {
         let caches = setting.machine.tiers[0].caches;
         for rival in RIVALS.iter().filter(|rival| caches || rival.name != MEMORY_MODE.name) {
-            if !search.done() {
+            if !search.done() && search.slower_than(WORTH * bound) {
                 search.consider(Way::Rival(rival).tried(setting));
             }
         }
-        let few = computable && setting.trace.tensors.len() <= FEW;
-        for planner in PLANNERS.iter().filter(|_| few) {
-            if !search.done() && search.slower_than(WORTH * bound) {
+        let few = setting.trace.tensors.len() <= FEW;
+        for planner in PLANNERS.iter().filter(|_| computable) {
+            if !search.done() && search.slower_than(if few { WORTH } else { FAR } * bound) {
                 search.consider(Way::Rival(planner).tried(setting));
             }
         }
@@ -248,7 +250,7 @@ impl Search {
             let rewritten = Arc::new(program.recomputing(&set));
             let work: f64 = fastest(&rewritten.trace.kernels, setting.machine, setting.times).iter().sum();
             let whole = Lifetimes::new(&rewritten.trace).peak().1 <= setting.machine.tiers[0].capacity;
-            let slow = self.best.as_ref().is_some_and(|best| work >= best.time);
+            let slow = work >= least || self.best.as_ref().is_some_and(|best| work >= best.time);
             if slow || (setting.options.choices == Choices::Recompute && !whole) {
                 // Computing again alone would take longer than the best so far; or something would have to move.
                 continue;
