@@ -141,7 +141,8 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     if choices == Choices::Both {
         let caches = setting.machine.tiers[0].caches;
         for rival in RIVALS.iter().filter(|rival| caches || rival.name != MEMORY_MODE.name) {
-            if !search.done() && search.slower_than(WORTH * bound) {
+            // Those that move parts of tensors may beat any plan that moves whole ones.
+            if !search.done() {
                 search.consider(Way::Rival(rival).tried(setting));
             }
         }
