@@ -2,58 +2,78 @@
 
 use super::args::Args;
 use super::math::{exp, ln, ln_1p_exp, sigmoid};
-use super::simd::{transpose, wide};
+use super::simd::{PARTS as LANES, Sums, halves, lanes, transpose, wide};
 
-/// Partial sums of a row, so that sums are vectors too; fixed, so that every processor adds in the same order.
-const LANES: usize = 16;
-
-wide! {
+lanes! {
     /// The largest element.
-    pub(super) fn largest(row: &[f32]) -> f32 {
-        let mut best = [f32::NEG_INFINITY; LANES];
-        let chunks = row.chunks_exact(LANES);
-        let rest = chunks.remainder();
-        for chunk in chunks {
-            for (best, x) in best.iter_mut().zip(chunk) {
-                *best = if *x > *best { *x } else { *best };
+    pub(super) fn largest(l; row: &[f32]) -> f32 {
+        let (mut best, mut parts) = ([l.splat(f32::NEG_INFINITY); 2], [f32::NEG_INFINITY; LANES]);
+        let (whole, rest) = row.as_chunks::<LANES>();
+        for chunk in whole {
+            for part in (0..LANES).step_by(L::COUNT) {
+                best[part / L::COUNT] = l.larger(l.load(chunk, part), best[part / L::COUNT]);
             }
         }
-        best.iter().chain(rest).fold(f32::NEG_INFINITY, |best, x| if *x > best { *x } else { best })
+        for part in (0..LANES).step_by(L::COUNT) {
+            l.store(best[part / L::COUNT], &mut parts, part);
+        }
+        parts.iter_mut().zip(rest).for_each(|(best, x)| *best = larger(*best, *x));
+        halves(&parts, larger)
     }
 }
 
-wide! {
+/// The larger number, the first one where the second is none.
+#[inline(always)]
+fn larger(best: f32, x: f32) -> f32 {
+    if x > best { x } else { best }
+}
+
+lanes! {
     /// Replaces every element by e^(x − shift) and returns the sum.
-    pub(super) fn exponentials(row: &mut [f32], shift: f32) -> f32 {
-        let mut sums = [0f32; LANES];
-        let mut chunks = row.chunks_exact_mut(LANES);
-        for chunk in &mut chunks {
-            for (sum, x) in sums.iter_mut().zip(chunk) {
-                *x = exp(*x - shift);
-                *sum += *x;
+    pub(super) fn exponentials(l; row: &mut [f32], shift: f32) -> f32 {
+        let mut sums = Sums::new(l);
+        let (whole, rest) = row.as_chunks_mut::<LANES>();
+        for chunk in whole {
+            chunk.iter_mut().for_each(|x| *x = exp(*x - shift));
+            for part in (0..LANES).step_by(L::COUNT) {
+                sums.add(l, part, l.load(chunk, part));
             }
         }
-        let rest: f32 = chunks.into_remainder().iter_mut().map(|x| { *x = exp(*x - shift); *x }).sum();
-        sums.iter().sum::<f32>() + rest
+        if !rest.is_empty() {
+            // A whole vector of them takes as long as one.
+            let mut last = [0f32; LANES];
+            for part in (0..LANES).step_by(L::COUNT) {
+                l.store(l.load_some(rest, part), &mut last, part);
+            }
+            last.iter_mut().for_each(|x| *x = exp(*x - shift));
+            for part in (0..LANES).step_by(L::COUNT) {
+                l.store_some(l.load(&last, part), rest, part);
+                sums.add(l, part, l.load_some(&last[..rest.len()], part));
+            }
+        }
+        sums.total(l)
     }
 }
 
-wide! {
+lanes! {
     /// Σ a · b.
-    pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-        let mut sums = [[0f32; LANES]; 2];
-        let (ca, cb) = (a.chunks_exact(2 * LANES), b.chunks_exact(2 * LANES));
-        let rest: f32 = ca.remainder().iter().zip(cb.remainder()).map(|(a, b)| a * b).sum();
-        for (a, b) in ca.zip(cb) {
+    pub(super) fn dot(l; a: &[f32], b: &[f32]) -> f32 {
+        let mut sums = [Sums::new(l); 2];
+        let whole = a.len() / (2 * LANES) * (2 * LANES);
+        for first in (0..whole).step_by(2 * LANES) {
             for (half, sums) in sums.iter_mut().enumerate() {
-                let (a, b) = (&a[half * LANES..][..LANES], &b[half * LANES..][..LANES]);
-                for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-                    *sum += a * b;
+                for part in (0..LANES).step_by(L::COUNT) {
+                    let at = first + half * LANES + part;
+                    sums.add(l, part, l.mul(l.load(a, at), l.load(b, at)));
                 }
             }
         }
+        for at in (whole..a.len()).step_by(L::COUNT) {
+            let product = l.mul(l.load_some(a, at), l.load_some(b, at));
+            sums[(at - whole) / LANES].add(l, at % LANES, product);
+        }
         let [first, second] = sums;
-        first.iter().zip(second).map(|(a, b)| a + b).sum::<f32>() + rest
+        first.total(l) + second.total(l)
     }
 }
 
@@ -76,6 +96,9 @@ const FEW: usize = 64;
 
 /// Up to [`LANES`] short rows side by side: element k of row l is `[k][l]`.
 type Side = [[f32; LANES]; FEW];
+
+/// Rows whose logarithms are taken together: of a few at a time each would wait for the one before.
+const TOGETHER: usize = 16 * LANES;
 
 wide! {
     /// Replaces short rows by their softmax; returns the largest element of every row, and the sum of its exponentials.
@@ -194,18 +217,24 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
     let losses = &mut scratch[..labels.len()];
     args.pool.rows2((y, classes), (losses, 1), |start, y, losses| {
         let mut side: Side = [[0.0; LANES]; FEW];
-        let rows = y.chunks_mut(LANES * classes).zip(losses.chunks_mut(LANES));
-        for (i, (rows, losses)) in rows.enumerate() {
-            let first = start + i * LANES;
-            let x = x.map(|x| &x[first * classes..][..rows.len()]);
-            for (row, loss) in losses.iter_mut().enumerate() {
-                *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
+        let mut sums = [0f32; TOGETHER];
+        for (i, losses) in losses.chunks_mut(TOGETHER).enumerate() {
+            let (y, sums) = (&mut y[i * TOGETHER * classes..], &mut sums[..losses.len()]);
+            let rows =
+                y.chunks_mut(LANES * classes).zip(losses.chunks_mut(LANES)).zip(sums.chunks_mut(LANES));
+            for (j, ((rows, losses), sums)) in rows.enumerate() {
+                let rows = &mut rows[..losses.len() * classes];
+                let first = start + i * TOGETHER + j * LANES;
+                let x = x.map(|x| &x[first * classes..][..rows.len()]);
+                for (row, loss) in losses.iter_mut().enumerate() {
+                    *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
+                }
+                let [shifts, all] = softmax_rows(rows, x, classes, &mut side);
+                losses.iter_mut().zip(&shifts).for_each(|(loss, shift)| *loss -= shift);
+                sums.copy_from_slice(&all[..sums.len()]);
             }
-            let [shifts, mut sums] = softmax_rows(rows, x, classes, &mut side);
-            logarithms(&mut sums);
-            for (loss, (shift, sum)) in losses.iter_mut().zip(shifts.iter().zip(&sums)) {
-                *loss = sum - (*loss - shift);
-            }
+            logarithms(sums);
+            losses.iter_mut().zip(&*sums).for_each(|(loss, sum)| *loss = sum - *loss);
         }
     });
     loss[0] = (total(losses) / losses.len() as f64) as f32;

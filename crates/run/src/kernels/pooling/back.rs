@@ -5,9 +5,10 @@
 //! ring; a row of windows then only chooses among rows, and its gradients are gathered there; and they are handed on to
 //! pixels once, when no window covers the row any more.
 
-use super::rows::{LANES, Larger, RING, ROW, Row, Runs, Slopes};
+use super::beside::{AREA, Beside};
+use super::rows::{LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
 use super::{Shape, Shares};
-use crate::kernels::simd::{Lanes, lanes};
+use crate::kernels::simd::{Lanes, halves, lanes};
 
 /// Rows of an image as windows see them, for one thread.
 pub(super) struct Rings {
@@ -20,21 +21,23 @@ pub(super) struct Rings {
     dy: [Row; RING],
     /// The first column of every window that is inside the image.
     first: Row,
+    /// Whether all pixels of a row are numbers.
+    numbers: [bool; RING],
 }
 
 /// The gradients of windows whose taps are chosen.
 #[derive(Clone, Copy)]
-struct Chosen<'a> {
+struct Chosen<'a, const W: usize> {
     dy: &'a Row,
     taps: &'a Row,
-    window: usize,
+    runs: &'a Runs,
 }
 
-impl Slopes for Chosen<'_> {
+impl<const W: usize> Slopes for Chosen<'_, W> {
     #[inline(always)]
     fn at<L: Lanes, const T: usize>(self, l: L, phase: usize, at: usize) -> L::Vector {
         let (mut sum, mut b) = (l.splat(0.0), phase);
-        while b < self.window {
+        while b < self.runs.columns::<W>() {
             let from = LANES + at - b / T;
             let mine = l.equal(l.load(self.taps, from), l.splat(b as f32));
             sum = l.add(sum, l.pick(mine, l.load(self.dy, from), l.splat(0.0)));
@@ -46,16 +49,16 @@ impl Slopes for Chosen<'_> {
 
 /// The gradients of windows that give to all of their taps.
 #[derive(Clone, Copy)]
-struct Whole<'a> {
+struct Whole<'a, const W: usize> {
     dy: &'a Row,
-    window: usize,
+    runs: &'a Runs,
 }
 
-impl Slopes for Whole<'_> {
+impl<const W: usize> Slopes for Whole<'_, W> {
     #[inline(always)]
     fn at<L: Lanes, const T: usize>(self, l: L, phase: usize, at: usize) -> L::Vector {
         let (mut sum, mut b) = (l.splat(0.0), phase);
-        while b < self.window {
+        while b < self.runs.columns::<W>() {
             sum = l.add(sum, l.load(self.dy, LANES + at - b / T));
             b += T;
         }
@@ -64,7 +67,9 @@ impl Slopes for Whole<'_> {
 }
 
 impl Rings {
-    pub fn new(s: &Shape) -> Rings {
+    /// Nothing yet, of planes one by one or side by side.
+    pub fn new(s: &Shape, beside: Option<&Beside>) -> Rings {
+        let windows = beside.map_or(ROW, Beside::windows);
         let [stride, before, window] =
             [s.form.stride[1], s.form.padding[1], s.form.window[1]].map(|n| n as usize);
         let outside = |at: usize| before.saturating_sub(at * stride).min(window.max(1) - 1);
@@ -73,22 +78,22 @@ impl Rings {
             largest: [[0.0; ROW]; RING],
             taps: [[0.0; ROW]; RING],
             dy: [[0.0; ROW]; RING],
-            first: std::array::from_fn(|at| outside(at) as f32),
+            first: std::array::from_fn(|at| outside(at % windows) as f32),
+            numbers: [false; RING],
         }
     }
 
     /// Finds the largest pixel of a row that enters, for every column of windows.
     #[inline(always)]
-    fn enter<L: Lanes, const T: usize>(&mut self, l: L, runs: &Runs, row: usize) {
+    fn enter<L: Lanes, C: Compare, const T: usize, const W: usize>(&mut self, l: L, runs: &Runs, row: usize) {
         let x = &self.runs[row % 2];
         let [largest, taps, dy] =
             [&mut self.largest, &mut self.taps, &mut self.dy].map(|all| &mut all[row % RING]);
         for first in (0..runs.to).step_by(L::COUNT) {
             let (mut best, mut tap) = (l.load(x, first), l.load(&self.first, first));
-            for b in 1..runs.window {
-                let x = l.load(x, runs.tap::<T>(b) + first);
-                let better = l.better(x, best);
-                best = l.pick(better, x, best);
+            for b in 1..runs.columns::<W>() {
+                let better;
+                (best, better) = C::compare(l, l.load(x, runs.tap::<T>(b) + first), best);
                 tap = l.pick(better, l.splat(b as f32), tap);
             }
             l.store(best, largest, LANES + first);
@@ -99,20 +104,22 @@ impl Rings {
 
     /// Gives the gradients of a row of windows to the rows that have the largest pixels.
     #[inline(always)]
-    fn choose<L: Lanes>(&mut self, l: L, (top, bottom): (usize, usize), dy: &[f32]) {
+    fn choose<L: Lanes, C: Compare>(&mut self, l: L, (top, bottom): (usize, usize), dy: &[f32]) {
         for at in (0..dy.len()).step_by(L::COUNT) {
             let all = l.load_some(dy, at);
             let mut best = l.load(&self.largest[top % RING], LANES + at);
-            let mut chosen = l.splat(0.0);
+            let (mut chosen, mut number) = (l.splat(0.0), l.splat(0.0));
             for row in top + 1..bottom {
-                let x = l.load(&self.largest[row % RING], LANES + at);
-                let better = l.better(x, best);
-                best = l.pick(better, x, best);
-                chosen = l.pick(better, l.splat((row - top) as f32), chosen);
+                number = l.add(number, l.splat(1.0));
+                let better;
+                (best, better) = C::compare(l, l.load(&self.largest[row % RING], LANES + at), best);
+                chosen = l.pick(better, number, chosen);
             }
+            number = l.splat(0.0);
             for row in top..bottom {
                 let to = &mut self.dy[row % RING];
-                let mine = l.equal(chosen, l.splat((row - top) as f32));
+                let mine = l.equal(chosen, number);
+                number = l.add(number, l.splat(1.0));
                 let sum = l.add(l.load(to, LANES + at), l.pick(mine, all, l.splat(0.0)));
                 l.store(sum, to, LANES + at);
             }
@@ -121,14 +128,14 @@ impl Rings {
 
     /// Hands the gradients of a row that leaves on to its pixels: to the chosen ones.
     #[inline(always)]
-    fn leave<L: Lanes, const T: usize>(&self, l: L, runs: &Runs, row: usize, dx: &mut [f32]) {
-        let chosen = Chosen { dy: &self.dy[row % RING], taps: &self.taps[row % RING], window: runs.window };
+    fn leave<L: Lanes, const T: usize, const W: usize>(&self, l: L, runs: &Runs, row: usize, dx: &mut [f32]) {
+        let chosen = Chosen::<W> { dy: &self.dy[row % RING], taps: &self.taps[row % RING], runs };
         runs.join::<L, _, T>(l, chosen, dx);
     }
 
     /// Lets the rows from one to another leave, of which those from `entered` on are in no window.
     #[inline(always)]
-    fn leave_all<L: Lanes, const T: usize>(
+    fn leave_all<L: Lanes, const T: usize, const W: usize>(
         &self,
         l: L,
         runs: &Runs,
@@ -139,7 +146,7 @@ impl Rings {
         for row in rows {
             let dx = &mut dx[row * runs.width..][..runs.width];
             if row < entered {
-                self.leave::<L, T>(l, runs, row, dx);
+                self.leave::<L, T, W>(l, runs, row, dx);
             } else {
                 dx.fill(0.0);
             }
@@ -147,8 +154,50 @@ impl Rings {
     }
 }
 
+/// How numbers are compared.
+trait Compare {
+    /// The better one of a number and what is best so far, and where it is the number.
+    fn compare<L: Lanes>(l: L, x: L::Vector, best: L::Vector) -> (L::Vector, L::Mask);
+}
+
+/// Numbers of which some may be none, which is better than all others.
+struct Any;
+
+impl Compare for Any {
+    #[inline(always)]
+    fn compare<L: Lanes>(l: L, x: L::Vector, best: L::Vector) -> (L::Vector, L::Mask) {
+        let better = l.better(x, best);
+        (l.pick(better, x, best), better)
+    }
+}
+
+/// Numbers all of which are, which takes half as long.
+struct Numbers;
+
+impl Compare for Numbers {
+    #[inline(always)]
+    fn compare<L: Lanes>(l: L, x: L::Vector, best: L::Vector) -> (L::Vector, L::Mask) {
+        (l.larger(x, best), l.greater(x, best))
+    }
+}
+
+/// Whether there is a number in all places.
 #[inline(always)]
-fn max_runs<L: Lanes, const T: usize>(
+fn numbers<L: Lanes>(l: L, x: &[f32]) -> bool {
+    let mut worst = l.splat(0.0);
+    for at in (0..x.len()).step_by(L::COUNT) {
+        // What is not equal to itself is no number.
+        let x = l.load_some(x, at);
+        worst = l.pick(l.equal(x, x), worst, l.splat(1.0));
+    }
+    let mut all = [0f32; LANES];
+    l.store(worst, &mut all, 0);
+    halves(&all, |a, b| a + b) == 0.0
+}
+
+/// The gradient of one plane of a maximum.
+#[inline(always)]
+fn max_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
     runs: &Runs,
@@ -162,27 +211,36 @@ fn max_runs<L: Lanes, const T: usize>(
     let mut ready = 0;
     for (i, dy) in dy.chunks_exact(s.to[1]).enumerate() {
         let (top, bottom, _) = s.cover(0, i);
-        rings.leave_all::<L, T>(l, runs, left..top, entered, dx);
+        rings.leave_all::<L, T, W>(l, runs, left..top, entered, dx);
         (left, entered) = (left.max(top), entered.max(top));
         for row in entered..bottom {
             // What was just written cannot be read at once, so a row is laid out before the one before it is looked at.
             for row in ready.max(row)..(row + 2).min(s.from[0]) {
                 let x = &x[row * runs.width..][..runs.width];
                 runs.split::<L, Larger, T>(l, x, &mut rings.runs[row % 2]);
+                rings.numbers[row % RING] = numbers(l, x);
                 ready = row + 1;
             }
-            rings.enter::<L, T>(l, runs, row);
+            if rings.numbers[row % RING] {
+                rings.enter::<L, Numbers, T, W>(l, runs, row);
+            } else {
+                rings.enter::<L, Any, T, W>(l, runs, row);
+            }
         }
         entered = entered.max(bottom);
         if top < bottom {
-            rings.choose(l, (top, bottom), dy);
+            if (top..bottom).all(|row| rings.numbers[row % RING]) {
+                rings.choose::<L, Numbers>(l, (top, bottom), dy);
+            } else {
+                rings.choose::<L, Any>(l, (top, bottom), dy);
+            }
         }
     }
-    rings.leave_all::<L, T>(l, runs, left..s.from[0], entered, dx);
+    rings.leave_all::<L, T, W>(l, runs, left..s.from[0], entered, dx);
 }
 
 #[inline(always)]
-fn mean_runs<L: Lanes, const T: usize>(
+fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
     runs: &Runs,
@@ -208,7 +266,7 @@ fn mean_runs<L: Lanes, const T: usize>(
             l.store(l.mul(sum, l.load(&shares.columns, at)), all, LANES + at);
         }
         if let Some(last) = i.checked_sub(1) {
-            let whole = Whole { dy: &sums[last % 2], window: runs.window };
+            let whole = Whole::<W> { dy: &sums[last % 2], runs };
             runs.join::<L, _, T>(l, whole, &mut dx[last * runs.width..][..runs.width]);
         }
     }
@@ -216,14 +274,25 @@ fn mean_runs<L: Lanes, const T: usize>(
 
 lanes! {
     /// The gradient of some planes of a maximum.
-    pub(super) fn max(l; s: &Shape, runs: &Runs, x: &[f32], dy: &[f32], dx: &mut [f32]) {
-        let mut rings = Rings::new(s);
-        let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
-        for ((x, dy), dx) in x.chunks_exact(from).zip(dy.chunks_exact(to)).zip(dx.chunks_exact_mut(from)) {
-            match s.form.stride[1] {
-                1 => max_runs::<L, 1>(l, s, runs, [x, dy], dx, &mut rings),
-                2 => max_runs::<L, 2>(l, s, runs, [x, dy], dx, &mut rings),
-                _ => max_runs::<L, 3>(l, s, runs, [x, dy], dx, &mut rings),
+    pub(super) fn max(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        let mut rings = Rings::new(s, beside);
+        let [from, to] = beside.map_or([s.from, s.to].map(|[rows, columns]| rows * columns), Beside::counts);
+        // Beside images lies what is less than everything, and beside windows nothing.
+        let (mut wide_x, [mut wide_dy, mut wide_dx]) = ([f32::NEG_INFINITY; AREA], [[0f32; AREA]; 2]);
+        for ((x, dy), dx) in x.chunks(from).zip(dy.chunks(to)).zip(dx.chunks_mut(from)) {
+            let (how, both, out): (_, _, &mut [f32]) = match beside {
+                None => ((s, runs), [x, dy], &mut *dx),
+                Some(beside) => {
+                    let [image, windows] = beside.areas();
+                    beside.put_images(x, &mut wide_x[..image]);
+                    beside.put_windows(dy, &mut wide_dy[..windows]);
+                    let both = [&wide_x[..image], &wide_dy[..windows]];
+                    ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
+                }
+            };
+            by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
+            if let Some(beside) = beside {
+                beside.take_images(&wide_dx[..beside.areas()[0]], dx);
             }
         }
     }
@@ -231,15 +300,22 @@ lanes! {
 
 lanes! {
     /// The gradient of some planes of a mean.
-    pub(super) fn mean(l; s: &Shape, runs: &Runs, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
+    pub(super) fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
         let mut sums = [[0f32; ROW]; 2];
-        let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
-        for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
-            match s.form.stride[1] {
-                1 => mean_runs::<L, 1>(l, s, runs, shares, dy, dx, &mut sums),
-                2 => mean_runs::<L, 2>(l, s, runs, shares, dy, dx, &mut sums),
-                _ => mean_runs::<L, 3>(l, s, runs, shares, dy, dx, &mut sums),
+        let Some(beside) = beside else {
+            let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
+            for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
+                by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, dx, &mut sums));
             }
+            return;
+        };
+        let ([from, to], [image, windows]) = (beside.counts(), beside.areas());
+        let [mut wide_dy, mut wide_dx] = [[0f32; AREA]; 2];
+        for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
+            beside.put_windows(dy, &mut wide_dy[..windows]);
+            let (s, runs, dy, wide) = (&beside.shape, &beside.runs, &wide_dy[..windows], &mut wide_dx[..image]);
+            by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, wide, &mut sums));
+            beside.take_images(&wide_dx[..image], dx);
         }
     }
 }
