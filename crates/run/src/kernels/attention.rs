@@ -6,7 +6,7 @@ use tiercel_workload::graph::Attention;
 use super::args::{Args, Call};
 use super::elementwise::{chance, drop_part};
 use super::gemm::{Bias, Extent, Matrix, Part, Put, multiply_part};
-use super::loss::{dot, softmax_row, softmax_slope};
+use super::loss::{dot, softmax_slope, softmax_square};
 use super::shares::{Boxes, Each, Lattice, Sheet};
 use super::{random, room};
 
@@ -123,11 +123,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
             let how = Put::new(Bias::None).scaled(factor);
             multiply_part(h.scores(), &a, &b, (&mut p.matrix(), &how), products);
             let p = p.whole();
-            for (i, row) in p.chunks_exact_mut(h.positions).enumerate() {
-                let (seen, rest) = row.split_at_mut(h.seen(i));
-                softmax_row(seen);
-                rest.fill(0.0);
-            }
+            softmax_square(p, h.positions, h.causal);
             let used = match drop {
                 None => &*p,
                 Some(drop) => {
