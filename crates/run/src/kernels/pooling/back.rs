@@ -8,7 +8,7 @@
 use super::beside::{AREA, Beside};
 use super::rows::{LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
 use super::{Shape, Shares};
-use crate::kernels::simd::{Lanes, halves, lanes};
+use crate::kernels::simd::{Lanes, lanes};
 
 /// Rows of an image as windows see them, for one thread.
 pub(super) struct Rings {
@@ -21,8 +21,6 @@ pub(super) struct Rings {
     dy: [Row; RING],
     /// The first column of every window that is inside the image.
     first: Row,
-    /// Whether all pixels of a row are numbers.
-    numbers: [bool; RING],
 }
 
 /// The gradients of windows whose taps are chosen.
@@ -79,21 +77,21 @@ impl Rings {
             taps: [[0.0; ROW]; RING],
             dy: [[0.0; ROW]; RING],
             first: std::array::from_fn(|at| outside(at % windows) as f32),
-            numbers: [false; RING],
         }
     }
 
     /// Finds the largest pixel of a row that enters, for every column of windows.
     #[inline(always)]
-    fn enter<L: Lanes, C: Compare, const T: usize, const W: usize>(&mut self, l: L, runs: &Runs, row: usize) {
+    fn enter<L: Lanes, const T: usize, const W: usize>(&mut self, l: L, runs: &Runs, row: usize) {
         let x = &self.runs[row % 2];
         let [largest, taps, dy] =
             [&mut self.largest, &mut self.taps, &mut self.dy].map(|all| &mut all[row % RING]);
         for first in (0..runs.to).step_by(L::COUNT) {
             let (mut best, mut tap) = (l.load(x, first), l.load(&self.first, first));
             for b in 1..runs.columns::<W>() {
-                let better;
-                (best, better) = C::compare(l, l.load(x, runs.tap::<T>(b) + first), best);
+                let x = l.load(x, runs.tap::<T>(b) + first);
+                let better = l.better(x, best);
+                best = l.pick(better, x, best);
                 tap = l.pick(better, l.splat(b as f32), tap);
             }
             l.store(best, largest, LANES + first);
@@ -104,15 +102,16 @@ impl Rings {
 
     /// Gives the gradients of a row of windows to the rows that have the largest pixels.
     #[inline(always)]
-    fn choose<L: Lanes, C: Compare>(&mut self, l: L, (top, bottom): (usize, usize), dy: &[f32]) {
+    fn choose<L: Lanes>(&mut self, l: L, (top, bottom): (usize, usize), dy: &[f32]) {
         for at in (0..dy.len()).step_by(L::COUNT) {
             let all = l.load_some(dy, at);
             let mut best = l.load(&self.largest[top % RING], LANES + at);
             let (mut chosen, mut number) = (l.splat(0.0), l.splat(0.0));
             for row in top + 1..bottom {
                 number = l.add(number, l.splat(1.0));
-                let better;
-                (best, better) = C::compare(l, l.load(&self.largest[row % RING], LANES + at), best);
+                let x = l.load(&self.largest[row % RING], LANES + at);
+                let better = l.better(x, best);
+                best = l.pick(better, x, best);
                 chosen = l.pick(better, number, chosen);
             }
             number = l.splat(0.0);
@@ -154,47 +153,6 @@ impl Rings {
     }
 }
 
-/// How numbers are compared.
-trait Compare {
-    /// The better one of a number and what is best so far, and where it is the number.
-    fn compare<L: Lanes>(l: L, x: L::Vector, best: L::Vector) -> (L::Vector, L::Mask);
-}
-
-/// Numbers of which some may be none, which is better than all others.
-struct Any;
-
-impl Compare for Any {
-    #[inline(always)]
-    fn compare<L: Lanes>(l: L, x: L::Vector, best: L::Vector) -> (L::Vector, L::Mask) {
-        let better = l.better(x, best);
-        (l.pick(better, x, best), better)
-    }
-}
-
-/// Numbers all of which are, which takes half as long.
-struct Numbers;
-
-impl Compare for Numbers {
-    #[inline(always)]
-    fn compare<L: Lanes>(l: L, x: L::Vector, best: L::Vector) -> (L::Vector, L::Mask) {
-        (l.larger(x, best), l.greater(x, best))
-    }
-}
-
-/// Whether there is a number in all places.
-#[inline(always)]
-fn numbers<L: Lanes>(l: L, x: &[f32]) -> bool {
-    let mut worst = l.splat(0.0);
-    for at in (0..x.len()).step_by(L::COUNT) {
-        // What is not equal to itself is no number.
-        let x = l.load_some(x, at);
-        worst = l.pick(l.equal(x, x), worst, l.splat(1.0));
-    }
-    let mut all = [0f32; LANES];
-    l.store(worst, &mut all, 0);
-    halves(&all, |a, b| a + b) == 0.0
-}
-
 /// The gradient of one plane of a maximum.
 #[inline(always)]
 fn max_runs<L: Lanes, const T: usize, const W: usize>(
@@ -218,22 +176,13 @@ fn max_runs<L: Lanes, const T: usize, const W: usize>(
             for row in ready.max(row)..(row + 2).min(s.from[0]) {
                 let x = &x[row * runs.width..][..runs.width];
                 runs.split::<L, Larger, T>(l, x, &mut rings.runs[row % 2]);
-                rings.numbers[row % RING] = numbers(l, x);
                 ready = row + 1;
             }
-            if rings.numbers[row % RING] {
-                rings.enter::<L, Numbers, T, W>(l, runs, row);
-            } else {
-                rings.enter::<L, Any, T, W>(l, runs, row);
-            }
+            rings.enter::<L, T, W>(l, runs, row);
         }
         entered = entered.max(bottom);
         if top < bottom {
-            if (top..bottom).all(|row| rings.numbers[row % RING]) {
-                rings.choose::<L, Numbers>(l, (top, bottom), dy);
-            } else {
-                rings.choose::<L, Any>(l, (top, bottom), dy);
-            }
+            rings.choose(l, (top, bottom), dy);
         }
     }
     rings.leave_all::<L, T, W>(l, runs, left..s.from[0], entered, dx);

@@ -89,3 +89,67 @@ fn turned(layout: Layout) -> Layout {
     let Layout { counts, from: [plane, row, _], to: [apart, across] } = layout;
     Layout { counts, from: [apart, across, 1], to: [plane, row] }
 }
+
+#[cfg(test)]
+mod tests {
+    use tiercel_workload::graph::{Pool, PoolKind};
+
+    use super::super::{Shares, back, largest, mean, plain};
+    use super::*;
+
+    /// Some numbers, with many that are equal and some that are none or less than all.
+    fn numbers(count: usize, random: &mut fastrand::Rng) -> Vec<f32> {
+        let strange = [f32::NAN, f32::NEG_INFINITY];
+        let mut one = || match random.usize(..40) {
+            at @ 0..2 => strange[at],
+            _ => random.u8(..5) as f32 - 2.0,
+        };
+        (0..count).map(|_| one()).collect()
+    }
+
+    fn same(a: &[f32], b: &[f32]) -> bool {
+        a.len() == b.len()
+            && a.iter().zip(b).all(|(a, b)| a == b || (a - b).abs() < 1e-5 || (a.is_nan() && b.is_nan()))
+    }
+
+    #[test]
+    fn planes_side_by_side_are_as_good_as_one_by_one() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut tried = 0;
+        for _ in 0..400 {
+            let (window, stride) = (random.usize(1..6), random.usize(1..4));
+            let (padding, from) = (random.usize(..=window / 2), random.usize(window..17));
+            let to = (from + 2 * padding - window) / stride + 1;
+            let [w, t, p] = [window, stride, padding].map(|n| n as u64);
+            let (kind, ceil) = (PoolKind::Max, false);
+            let form = Pool { kind, window: [w; 2], stride: [t; 2], padding: [p; 4], ceil };
+            let s = Shape { form, from: [from; 2], to: [to; 2] };
+            let (Some(runs), Some(beside)) = (Runs::new(&s), Beside::new(&s)) else { continue };
+            tried += 1;
+            let planes = random.usize(1..40);
+            let x = numbers(planes * from * from, &mut random);
+            let dy: Vec<f32> = (0..planes * to * to).map(|_| random.f32()).collect();
+            let [mut y, mut expected] = [vec![0f32; dy.len()], vec![0f32; dy.len()]];
+            let better = |best: f32, x: f32| if x > best || x.is_nan() { x } else { best };
+            largest(&s, &runs, Some(&beside), &x, &mut y);
+            plain(&s, &x, &mut expected, f32::NEG_INFINITY, better);
+            assert!(same(&y, &expected), "largest of {s:?}");
+            let [mut dx, mut expected] = [vec![0f32; x.len()], vec![0f32; x.len()]];
+            back::max(&s, &runs, Some(&beside), &x, &dy, &mut dx);
+            back::max_plain(&s, &x, &dy, &mut expected);
+            assert!(same(&dx, &expected), "gradient of the largest of {s:?}");
+            for count_padding in [false, true] {
+                let shares = |beside| Shares::new(&s, beside, count_padding);
+                let [mut y, mut expected] = [vec![0f32; dy.len()], vec![0f32; dy.len()]];
+                mean(&s, &runs, Some(&beside), &shares(Some(&beside)), &x, &mut y);
+                mean(&s, &runs, None, &shares(None), &x, &mut expected);
+                assert!(same(&y, &expected), "mean of {s:?}");
+                back::mean(&s, &runs, Some(&beside), &shares(Some(&beside)), &dy, &mut dx);
+                let mut expected = vec![0f32; x.len()];
+                back::mean_plain(&s, count_padding, &dy, &mut expected);
+                assert!(same(&dx, &expected), "gradient of the mean of {s:?}");
+            }
+        }
+        assert!(tried > 100, "{tried} shapes");
+    }
+}

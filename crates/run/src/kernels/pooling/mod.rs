@@ -14,7 +14,7 @@ use beside::{AREA, Beside};
 use rows::{Fold, Larger, Plus, ROW, Row, Runs, by_window};
 
 /// A pooling of planes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Shape {
     form: Form,
     /// Rows and columns before and after.

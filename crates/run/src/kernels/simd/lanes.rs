@@ -33,8 +33,6 @@ pub trait Lanes: Copy {
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The larger of x and what is best so far, which stays where x is not a number.
     fn larger(self, x: Self::Vector, best: Self::Vector) -> Self::Vector;
-    /// Where x is greater than what is best so far.
-    fn greater(self, x: Self::Vector, best: Self::Vector) -> Self::Mask;
     /// Where x is greater than what is best so far, or is not a number.
     fn better(self, x: Self::Vector, best: Self::Vector) -> Self::Mask;
     /// Where a and b are equal.
@@ -119,11 +117,6 @@ impl Lanes for Plain {
     #[inline(always)]
     fn larger(self, x: [f32; 8], best: [f32; 8]) -> [f32; 8] {
         std::array::from_fn(|lane| if x[lane] > best[lane] { x[lane] } else { best[lane] })
-    }
-
-    #[inline(always)]
-    fn greater(self, x: [f32; 8], best: [f32; 8]) -> [bool; 8] {
-        std::array::from_fn(|lane| x[lane] > best[lane])
     }
 
     #[inline(always)]
@@ -233,12 +226,6 @@ impl Lanes for Avx2 {
     fn larger(self, x: __m256, best: __m256) -> __m256 {
         // SAFETY: the processor has these vectors, and takes the second where they cannot be compared.
         unsafe { _mm256_max_ps(x, best) }
-    }
-
-    #[inline(always)]
-    fn greater(self, x: __m256, best: __m256) -> __m256 {
-        // SAFETY: the processor has these vectors.
-        unsafe { _mm256_cmp_ps::<_CMP_GT_OQ>(x, best) }
     }
 
     #[inline(always)]
@@ -401,12 +388,6 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn greater(self, x: __m512, best: __m512) -> u16 {
-        // SAFETY: the processor has these vectors.
-        unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, best) }
-    }
-
-    #[inline(always)]
     fn better(self, x: __m512, best: __m512) -> u16 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, best) | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x) }
@@ -531,7 +512,6 @@ mod tests {
         let yes = |mask| numbers(l, l.pick(mask, one, l.splat(0.0))) == vec![1.0; n];
         let no = |mask| numbers(l, l.pick(mask, one, l.splat(0.0))) == vec![0.0; n];
         assert!(yes(l.better(one, l.splat(0.5))) && yes(l.better(nan, one)) && yes(l.better(nan, nan)));
-        assert!(yes(l.greater(one, l.splat(0.5))) && no(l.greater(one, one)) && no(l.greater(nan, one)));
         assert!(no(l.better(one, one)) && no(l.better(one, nan)) && no(l.equal(nan, nan)));
         assert!(yes(l.equal(l.larger(nan, one), one)) && yes(l.equal(l.larger(one, l.splat(0.5)), one)));
         assert!(yes(l.equal(l.larger(l.splat(0.5), one), one)));
