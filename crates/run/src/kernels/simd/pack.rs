@@ -433,8 +433,8 @@ unsafe fn lay_avx512<const S: usize>(layout: Layout, from: *const f32, plus: f32
     }
 }
 
-/// Copies a row of 4 to 16 numbers with something added: its beginning and its end, which may overlap, because what a store
-/// of some lanes has written cannot be read soon.
+/// Copies a row of 4 to 16 numbers with something added: its beginning and its end, which may overlap. Pools of small maps
+/// were measured to be faster so than with one store of some lanes; longer rows were not.
 ///
 /// # Safety
 /// The processor has AVX, and so many numbers are there and have room.
