@@ -130,8 +130,20 @@ impl Bench {
     /// busy.
     fn flops(&self) -> f64 {
         let (graph, node) = (&self.program.graph, &self.program.graph.nodes[self.step]);
+        let macs = cost::macs(graph, node) as f64;
+        let extent = |axis| node.inputs.first().map_or(0, |id| graph.value(*id).shape.dim(axis)) as f64;
+        if let Op::Attention(attention) | Op::AttentionBackward(attention) = &node.op {
+            // Products, and forward an exponential of every score; where positions see only those before them, of half
+            // of the square with its diagonal.
+            let positions = extent(1);
+            let exponentials =
+                if matches!(node.op, Op::Attention(_)) { functions(&Op::Softmax) } else { 0.0 };
+            let all = macs + exponentials * extent(0) * attention.heads as f64 * positions * positions;
+            let seen = if attention.causal { (positions + 1.0) / (2.0 * positions) } else { 1.0 };
+            return 2.0 * seen * all;
+        }
         let elements = node.inputs.first().map_or(0, |id| graph.value(*id).shape.elements());
-        2.0 * (cost::macs(graph, node) as f64).max(functions(&node.op) * elements as f64)
+        2.0 * macs.max(functions(&node.op) * elements as f64)
     }
 
     /// Every operand once, and of a table the rows that are asked for.

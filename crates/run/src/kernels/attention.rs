@@ -1,12 +1,12 @@
 //! Attention of several heads, and its gradient. Heads of different samples are independent and are shared out over
-//! the threads.
+//! the threads. Where a position sees only those before it, half of every square is zero, and products leave it out.
 
 use tiercel_workload::graph::Attention;
 
 use super::args::{Args, Call};
 use super::elementwise::{chance, drop_part};
-use super::gemm::{Bias, Extent, Matrix, Put, multiply_part};
-use super::loss::{dot, softmax_row, softmax_slope};
+use super::gemm::{Bias, Extent, Matrix, Part, Put, multiply_part};
+use super::loss::{dot, softmax_slope, softmax_square};
 use super::shares::{Boxes, Each, Lattice, Sheet};
 use super::{random, room};
 
@@ -19,23 +19,40 @@ struct Heads {
     width: usize,
     /// Features of one head.
     head: usize,
+    /// Whether a position sees only itself and those before it.
+    causal: bool,
 }
 
 impl Heads {
     fn new(call: &Call, attention: Attention) -> Heads {
         let (batch, positions, width) = (call.dim(0, 0), call.dim(0, 1), call.dim(0, 2));
         let heads = attention.heads as usize;
-        Heads { batch, heads, positions, width, head: width / heads }
+        Heads { batch, heads, positions, width, head: width / heads, causal: attention.causal }
     }
 
     /// Positions by positions.
     fn scores(&self) -> Extent {
-        Extent::new(self.positions, self.positions, self.head)
+        Extent::new(self.positions, self.positions, self.head).only(self.part(Part::Lower))
     }
 
-    /// Positions by features.
+    /// Positions by features, of a square by rows.
     fn mixed(&self) -> Extent {
-        Extent::new(self.positions, self.head, self.positions)
+        Extent::new(self.positions, self.head, self.positions).only(self.part(Part::Before))
+    }
+
+    /// The same of a square by columns.
+    fn mixed_back(&self) -> Extent {
+        self.mixed().only(self.part(Part::After))
+    }
+
+    /// What there is to do of a product, where positions do not see all others.
+    fn part(&self, part: Part) -> Part {
+        if self.causal { part } else { Part::Whole }
+    }
+
+    /// How many positions one of them sees.
+    fn seen(&self, position: usize) -> usize {
+        if self.causal { position + 1 } else { self.positions }
     }
 
     fn square(&self) -> usize {
@@ -106,11 +123,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
             let how = Put::new(Bias::None).scaled(factor);
             multiply_part(h.scores(), &a, &b, (&mut p.matrix(), &how), products);
             let p = p.whole();
-            for (i, row) in p.chunks_exact_mut(h.positions).enumerate() {
-                let seen = if attention.causal { i + 1 } else { h.positions };
-                softmax_row(&mut row[..seen]);
-                row[seen..].fill(0.0);
-            }
+            softmax_square(p, h.positions, h.causal);
             let used = match drop {
                 None => &*p,
                 Some(drop) => {
@@ -155,16 +168,19 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             // dv = pᵀ · dy; dp = dy · vᵀ.
             let (transposed, mut dv) = (Matrix::by_depth(used, h.positions), dv.get(at));
             let to = (&mut dv.matrix(), &plain);
-            multiply_part(h.mixed(), &transposed, &columns(&dy[place..]), to, products);
+            multiply_part(h.mixed_back(), &transposed, &columns(&dy[place..]), to, products);
             let mut scores = Sheet::new(dp, Lattice::matrix(h.positions, h.positions, h.positions));
             let to = (&mut scores.all(), &plain);
             multiply_part(h.scores(), &rows(&dy[place..]), &rows(&v[place..]), to, products);
             if let Some(drop) = drop {
                 drop.apply(dp, None, at);
             }
-            for (p, dp) in p.chunks_exact(h.positions).zip(dp.chunks_exact_mut(h.positions)) {
-                let sum = dot(p, dp);
-                softmax_slope(p, None, sum, dp);
+            let rows = p.chunks_exact(h.positions).zip(dp.chunks_exact_mut(h.positions));
+            for (i, (p, dp)) in rows.enumerate() {
+                let (dp, rest) = dp.split_at_mut(h.seen(i));
+                let p = &p[..dp.len()];
+                softmax_slope(p, None, dot(p, dp), dp);
+                rest.fill(0.0);
             }
             // dq = ds · k; dk = dsᵀ · q.
             let (ds, transposed) = (Matrix::by_line(dp, h.positions), Matrix::by_depth(dp, h.positions));
@@ -172,7 +188,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             let to = (&mut dq.matrix(), &scaled);
             multiply_part(h.mixed(), &ds, &columns(&k[place..]), to, products);
             let to = (&mut dk.matrix(), &scaled);
-            multiply_part(h.mixed(), &transposed, &columns(&q[place..]), to, products);
+            multiply_part(h.mixed_back(), &transposed, &columns(&q[place..]), to, products);
         }
     });
     Ok(())

@@ -12,7 +12,7 @@ use super::shares::{Cut, Each};
 use super::simd::fetch;
 use super::update::{Largest, Rule};
 
-/// How many rows ahead the memory of an update is asked for.
+/// How many rows ahead the memory of one is asked for.
 const SOON: usize = 8;
 
 /// How many ids share one row of results.
@@ -25,12 +25,17 @@ pub(super) fn forward(mut args: Args<'_, '_>, bag: bool) -> Result<(), String> {
     let width = args.call.last(0);
     ids.check(args.call.dim(0, 0))?;
     let bag = bag_of(args.call.inputs[1].shape, bag);
+    let row = |at: usize| &table[ids.at(at) * width..][..width];
     args.pool.rows(y, width, |start, y| {
         for (i, y) in y.chunks_exact_mut(width).enumerate() {
             let at = (start + i) * bag;
-            y.copy_from_slice(&table[ids.at(at) * width..][..width]);
+            y.copy_from_slice(row(at));
             for next in at + 1..at + bag {
-                zip_part(y, None, Some(&table[ids.at(next) * width..][..width]), |y, row| y + row);
+                // Sums wait for their rows; those of copies come by themselves.
+                if next + SOON < ids.len() {
+                    fetch(row(next + SOON));
+                }
+                zip_part(y, None, Some(row(next)), |y, row| y + row);
             }
         }
     });

@@ -2,104 +2,162 @@
 
 use super::args::Args;
 use super::math::{exp, ln, ln_1p_exp, sigmoid};
-use super::simd::{transpose, wide};
+use super::simd::{Lanes, PARTS as LANES, Sums, halves, lanes, transpose, wide};
 
-/// Partial sums of a row, so that sums are vectors too; fixed, so that every processor adds in the same order.
-const LANES: usize = 16;
-
-wide! {
-    /// The largest element.
-    pub(super) fn largest(row: &[f32]) -> f32 {
-        let mut best = [f32::NEG_INFINITY; LANES];
-        let chunks = row.chunks_exact(LANES);
-        let rest = chunks.remainder();
-        for chunk in chunks {
-            for (best, x) in best.iter_mut().zip(chunk) {
-                *best = if *x > *best { *x } else { *best };
-            }
+/// The largest element.
+#[inline(always)]
+fn largest<L: Lanes>(l: L, row: &[f32]) -> f32 {
+    let mut parts = [f32::NEG_INFINITY; LANES];
+    if row.len() < LANES {
+        return row.iter().fold(f32::NEG_INFINITY, |best, x| larger(best, *x));
+    }
+    let mut best = [l.splat(f32::NEG_INFINITY); 2];
+    // The last vector ends where the row does, and sees some numbers twice.
+    for first in (0..row.len()).step_by(LANES) {
+        let first = first.min(row.len() - LANES);
+        for part in (0..LANES).step_by(L::COUNT) {
+            best[part / L::COUNT] = l.larger(l.load(row, first + part), best[part / L::COUNT]);
         }
-        best.iter().chain(rest).fold(f32::NEG_INFINITY, |best, x| if *x > best { *x } else { best })
+    }
+    for part in (0..LANES).step_by(L::COUNT) {
+        l.store(best[part / L::COUNT], &mut parts, part);
+    }
+    halves(&parts, larger)
+}
+
+/// The larger number, the first one where the second is none.
+#[inline(always)]
+fn larger(best: f32, x: f32) -> f32 {
+    if x > best { x } else { best }
+}
+
+/// Replaces every element by e^(x − shift) and returns the sum.
+#[inline(always)]
+fn exponentials<L: Lanes>(l: L, row: &mut [f32], shift: f32) -> f32 {
+    let mut sums = Sums::new(l);
+    let (whole, rest) = row.as_chunks_mut::<LANES>();
+    for chunk in whole {
+        chunk.iter_mut().for_each(|x| *x = exp(*x - shift));
+        for part in (0..LANES).step_by(L::COUNT) {
+            sums.add(l, part, l.load(chunk, part));
+        }
+    }
+    if !rest.is_empty() {
+        // A whole vector of them takes as long as one.
+        let mut last = [0f32; LANES];
+        for part in (0..LANES).step_by(L::COUNT) {
+            l.store(l.load_some(rest, part), &mut last, part);
+        }
+        last.iter_mut().for_each(|x| *x = exp(*x - shift));
+        for part in (0..LANES).step_by(L::COUNT) {
+            l.store_some(l.load(&last, part), rest, part);
+            sums.add(l, part, l.load_some(&last[..rest.len()], part));
+        }
+    }
+    sums.total(l)
+}
+
+/// Multiplies every element.
+#[inline(always)]
+fn scale<L: Lanes>(l: L, row: &mut [f32], factor: f32) {
+    let whole = row.len() / L::COUNT * L::COUNT;
+    for at in (0..whole).step_by(L::COUNT) {
+        l.store(l.mul(l.load(row, at), l.splat(factor)), row, at);
+    }
+    if whole < row.len() {
+        l.store_some(l.mul(l.load_some(row, whole), l.splat(factor)), row, whole);
     }
 }
 
-wide! {
-    /// Replaces every element by e^(x − shift) and returns the sum.
-    pub(super) fn exponentials(row: &mut [f32], shift: f32) -> f32 {
-        let mut sums = [0f32; LANES];
-        let mut chunks = row.chunks_exact_mut(LANES);
-        for chunk in &mut chunks {
-            for (sum, x) in sums.iter_mut().zip(chunk) {
-                *x = exp(*x - shift);
-                *sum += *x;
-            }
+/// Replaces a row by its softmax; returns its largest element, and the sum of its exponentials.
+#[inline(always)]
+fn softmax_row<L: Lanes>(l: L, row: &mut [f32]) -> [f32; 2] {
+    let shift = largest(l, row);
+    let sum = exponentials(l, row, shift);
+    scale(l, row, 1.0 / sum);
+    [shift, sum]
+}
+
+lanes! {
+    /// Replaces rows by their softmax, each of the elements up to its own place where they form a triangle, and of zeros
+    /// from there on.
+    pub(super) fn softmax_square(l; rows: &mut [f32], width: usize, triangle: bool) {
+        for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+            let (seen, rest) = row.split_at_mut(if triangle { i + 1 } else { width });
+            softmax_row(l, seen);
+            rest.fill(0.0);
         }
-        let rest: f32 = chunks.into_remainder().iter_mut().map(|x| { *x = exp(*x - shift); *x }).sum();
-        sums.iter().sum::<f32>() + rest
     }
 }
 
-wide! {
+lanes! {
+    /// The softmax of a long row.
+    fn softmax_long(l; row: &mut [f32]) -> [f32; 2] {
+        softmax_row(l, row)
+    }
+}
+
+lanes! {
     /// Σ a · b.
-    pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-        let mut sums = [[0f32; LANES]; 2];
-        let (ca, cb) = (a.chunks_exact(2 * LANES), b.chunks_exact(2 * LANES));
-        let rest: f32 = ca.remainder().iter().zip(cb.remainder()).map(|(a, b)| a * b).sum();
-        for (a, b) in ca.zip(cb) {
+    pub(super) fn dot(l; a: &[f32], b: &[f32]) -> f32 {
+        let mut sums = [Sums::new(l); 2];
+        let whole = a.len() / (2 * LANES) * (2 * LANES);
+        for first in (0..whole).step_by(2 * LANES) {
             for (half, sums) in sums.iter_mut().enumerate() {
-                let (a, b) = (&a[half * LANES..][..LANES], &b[half * LANES..][..LANES]);
-                for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-                    *sum += a * b;
+                for part in (0..LANES).step_by(L::COUNT) {
+                    let at = first + half * LANES + part;
+                    sums.add(l, part, l.mul(l.load(a, at), l.load(b, at)));
                 }
             }
         }
+        for at in (whole..a.len()).step_by(L::COUNT) {
+            let product = l.mul(l.load_some(a, at), l.load_some(b, at));
+            sums[(at - whole) / LANES].add(l, at % LANES, product);
+        }
         let [first, second] = sums;
-        first.iter().zip(second).map(|(a, b)| a + b).sum::<f32>() + rest
+        first.total(l) + second.total(l)
     }
-}
-
-wide! {
-    /// Multiplies every element.
-    pub(super) fn scale(row: &mut [f32], factor: f32) {
-        row.iter_mut().for_each(|x| *x *= factor);
-    }
-}
-
-/// Replaces a row by its softmax.
-pub(super) fn softmax_row(row: &mut [f32]) {
-    let shift = largest(row);
-    let sum = exponentials(row, shift);
-    scale(row, 1.0 / sum);
 }
 
 /// Classes up to which rows are computed side by side, one in each lane.
 const FEW: usize = 64;
 
-/// Up to [`LANES`] short rows side by side: element k of row l is `[k][l]`.
-type Side = [[f32; LANES]; FEW];
+/// Short rows side by side: two vectors of them, so that one waits for the other less.
+const SIDE: usize = 2 * LANES;
 
-wide! {
+/// Up to [`SIDE`] short rows side by side: element k of row l is `[k][l]`.
+type Side = [[f32; SIDE]; FEW];
+
+/// Rows whose logarithms are taken together: of a few at a time each would wait for the one before.
+const TOGETHER: usize = 8 * SIDE;
+
+lanes! {
     /// Replaces short rows by their softmax; returns the largest element of every row, and the sum of its exponentials.
-    fn softmax_side(rows: &mut [[f32; LANES]]) -> [[f32; LANES]; 2] {
-        let mut shifts = [f32::NEG_INFINITY; LANES];
-        for row in &*rows {
-            for lane in 0..LANES {
-                shifts[lane] = if row[lane] > shifts[lane] { row[lane] } else { shifts[lane] };
+    fn softmax_side(l; rows: &mut [[f32; SIDE]]) -> [[f32; SIDE]; 2] {
+        let [mut shifts, mut sums, mut factors] = [[0f32; SIDE]; 3];
+        for at in (0..SIDE).step_by(L::COUNT) {
+            let mut best = l.splat(f32::NEG_INFINITY);
+            for row in &*rows {
+                best = l.larger(l.load(row, at), best);
             }
+            l.store(best, &mut shifts, at);
         }
-        let mut sums = [0f32; LANES];
         for row in &mut *rows {
-            for lane in 0..LANES {
-                row[lane] = exp(row[lane] - shifts[lane]);
-            }
-            for lane in 0..LANES {
-                sums[lane] += row[lane];
-            }
+            row.iter_mut().zip(&shifts).for_each(|(x, shift)| *x = exp(*x - shift));
         }
-        let mut factors = [1f32; LANES];
-        factors.iter_mut().zip(&sums).for_each(|(factor, sum)| *factor /= sum);
-        // Rows of a length that only the program knows: of rows of known length the compiler makes gathers.
-        for row in rows.as_flattened_mut().chunks_mut(LANES) {
-            row.iter_mut().zip(&factors).for_each(|(x, factor)| *x *= factor);
+        for at in (0..SIDE).step_by(L::COUNT) {
+            let mut sum = l.splat(0.0);
+            for row in &*rows {
+                sum = l.add(sum, l.load(row, at));
+            }
+            l.store(sum, &mut sums, at);
+        }
+        factors.iter_mut().zip(&sums).for_each(|(factor, sum)| *factor = 1.0 / sum);
+        for at in (0..SIDE).step_by(L::COUNT) {
+            let factor = l.load(&factors, at);
+            for row in &mut *rows {
+                l.store(l.mul(l.load(row, at), factor), row, at);
+            }
         }
         [shifts, sums]
     }
@@ -112,25 +170,23 @@ wide! {
     }
 }
 
-/// `y` becomes the softmax of up to [`LANES`] rows, of itself where `x` is absent; returns the largest element of every
+/// `y` becomes the softmax of up to [`SIDE`] rows, of itself where `x` is absent; returns the largest element of every
 /// row, and the sum of its exponentials.
-fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize, side: &mut Side) -> [[f32; LANES]; 2] {
-    let mut ends = [[0f32; LANES]; 2];
+fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize, side: &mut Side) -> [[f32; SIDE]; 2] {
     let rows = y.len() / width;
     if width <= FEW {
         let all = &mut side[..width];
-        transpose(x.unwrap_or(y), width, rows, width, LANES, all.as_flattened_mut());
-        ends = softmax_side(all);
-        transpose(all.as_flattened(), LANES, width, rows, width, y);
+        transpose(x.unwrap_or(y), width, rows, width, SIDE, all.as_flattened_mut());
+        let ends = softmax_side(all);
+        transpose(all.as_flattened(), SIDE, width, rows, width, y);
         return ends;
     }
+    let mut ends = [[0f32; SIDE]; 2];
     for (i, row) in y.chunks_exact_mut(width).enumerate() {
         if let Some(x) = x {
             row.copy_from_slice(&x[i * width..][..width]);
         }
-        ends[0][i] = largest(row);
-        ends[1][i] = exponentials(row, ends[0][i]);
-        scale(row, 1.0 / ends[1][i]);
+        [ends[0][i], ends[1][i]] = softmax_long(row);
     }
     ends
 }
@@ -139,9 +195,9 @@ pub(super) fn softmax(mut args: Args<'_, '_>) -> Result<(), String> {
     let width = args.call.last(0);
     let (x, y) = (args.maybe(0)?, args.write(0)?);
     args.pool.rows(y, width, |start, y| {
-        let mut side: Side = [[0.0; LANES]; FEW];
-        for (i, rows) in y.chunks_mut(LANES * width).enumerate() {
-            let from = (start + i * LANES) * width;
+        let mut side: Side = [[0.0; SIDE]; FEW];
+        for (i, rows) in y.chunks_mut(SIDE * width).enumerate() {
+            let from = (start + i * SIDE) * width;
             softmax_rows(rows, x.map(|x| &x[from..from + rows.len()]), width, &mut side);
         }
     });
@@ -193,19 +249,24 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     let losses = &mut scratch[..labels.len()];
     args.pool.rows2((y, classes), (losses, 1), |start, y, losses| {
-        let mut side: Side = [[0.0; LANES]; FEW];
-        let rows = y.chunks_mut(LANES * classes).zip(losses.chunks_mut(LANES));
-        for (i, (rows, losses)) in rows.enumerate() {
-            let first = start + i * LANES;
-            let x = x.map(|x| &x[first * classes..][..rows.len()]);
-            for (row, loss) in losses.iter_mut().enumerate() {
-                *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
+        let mut side: Side = [[0.0; SIDE]; FEW];
+        let mut sums = [0f32; TOGETHER];
+        for (i, losses) in losses.chunks_mut(TOGETHER).enumerate() {
+            let (y, sums) = (&mut y[i * TOGETHER * classes..], &mut sums[..losses.len()]);
+            let rows = y.chunks_mut(SIDE * classes).zip(losses.chunks_mut(SIDE)).zip(sums.chunks_mut(SIDE));
+            for (j, ((rows, losses), sums)) in rows.enumerate() {
+                let rows = &mut rows[..losses.len() * classes];
+                let first = start + i * TOGETHER + j * SIDE;
+                let x = x.map(|x| &x[first * classes..][..rows.len()]);
+                for (row, loss) in losses.iter_mut().enumerate() {
+                    *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
+                }
+                let [shifts, all] = softmax_rows(rows, x, classes, &mut side);
+                losses.iter_mut().zip(&shifts).for_each(|(loss, shift)| *loss -= shift);
+                sums.copy_from_slice(&all[..sums.len()]);
             }
-            let [shifts, mut sums] = softmax_rows(rows, x, classes, &mut side);
-            logarithms(&mut sums);
-            for (loss, (shift, sum)) in losses.iter_mut().zip(shifts.iter().zip(&sums)) {
-                *loss = sum - (*loss - shift);
-            }
+            logarithms(sums);
+            losses.iter_mut().zip(&*sums).for_each(|(loss, sum)| *loss = sum - *loss);
         }
     });
     loss[0] = (total(losses) / losses.len() as f64) as f32;

@@ -6,7 +6,7 @@
 
 use super::args::{Args, Call};
 use super::shares::{Boxes, OneBox, Rows};
-use super::simd::{Lanes, Layout, lanes, lay, wide};
+use super::simd::{Lanes, Layout, PARTS, Sums, lanes, lay, wide};
 
 /// Numbers that are read twice in a row: they fit the first-level cache.
 const PIECE: usize = 4096;
@@ -132,23 +132,24 @@ fn copy<L: Lanes>(l: L, to: &mut [f32], from: &[f32]) {
     }
 }
 
-wide! {
+lanes! {
     /// Σ dy and Σ dy · (x − mean).
-    fn slopes(x: &[f32], dy: &[f32], mean: f32) -> [f32; 2] {
-        let (mut plain, mut weighed) = ([0f32; LANES], [0f32; LANES]);
-        let (cx, cy) = (x.chunks_exact(LANES), dy.chunks_exact(LANES));
-        let mut rest = [0f32; 2];
-        for (x, dy) in cx.remainder().iter().zip(cy.remainder()) {
-            rest[0] += dy;
-            rest[1] += dy * (x - mean);
-        }
-        for (x, dy) in cx.zip(cy) {
-            for lane in 0..LANES {
-                plain[lane] += dy[lane];
-                weighed[lane] += dy[lane] * (x[lane] - mean);
+    fn slopes(l; x: &[f32], dy: &[f32], mean: f32) -> [f32; 2] {
+        let ([mut plain, mut weighed], minus) = ([Sums::new(l); 2], l.splat(-mean));
+        let whole = x.len() / PARTS * PARTS;
+        for first in (0..whole).step_by(PARTS) {
+            for part in (0..PARTS).step_by(L::COUNT) {
+                let (x, dy) = (l.load(x, first + part), l.load(dy, first + part));
+                plain.add(l, part, dy);
+                weighed.add(l, part, l.mul(dy, l.add(x, minus)));
             }
         }
-        [plain.iter().sum::<f32>() + rest[0], weighed.iter().sum::<f32>() + rest[1]]
+        for part in (0..x.len() - whole).step_by(L::COUNT) {
+            let (x, dy) = (l.load_some(x, whole + part), l.load_some(dy, whole + part));
+            plain.add(l, part, dy);
+            weighed.add(l, part, l.mul(dy, l.add(x, minus)));
+        }
+        [plain.total(l), weighed.total(l)]
     }
 }
 
@@ -345,24 +346,26 @@ wide! {
     }
 }
 
-wide! {
+lanes! {
     /// Σ dy · gamma and Σ dy · gamma · (x − mean).
-    fn row_slopes(x: &[f32], dy: &[f32], gamma: &[f32], mean: f32) -> [f32; 2] {
-        let (mut plain, mut weighed) = ([0f32; LANES], [0f32; LANES]);
-        let (cx, cy, cg) = (x.chunks_exact(LANES), dy.chunks_exact(LANES), gamma.chunks_exact(LANES));
-        let mut rest = [0f32; 2];
-        for (x, (dy, gamma)) in cx.remainder().iter().zip(cy.remainder().iter().zip(cg.remainder())) {
-            rest[0] += dy * gamma;
-            rest[1] += dy * gamma * (x - mean);
-        }
-        for (x, (dy, gamma)) in cx.zip(cy.zip(cg)) {
-            for lane in 0..LANES {
-                let slope = dy[lane] * gamma[lane];
-                plain[lane] += slope;
-                weighed[lane] += slope * (x[lane] - mean);
+    fn row_slopes(l; x: &[f32], dy: &[f32], gamma: &[f32], mean: f32) -> [f32; 2] {
+        let ([mut plain, mut weighed], minus) = ([Sums::new(l); 2], l.splat(-mean));
+        let whole = x.len() / PARTS * PARTS;
+        for first in (0..whole).step_by(PARTS) {
+            for part in (0..PARTS).step_by(L::COUNT) {
+                let at = first + part;
+                let slope = l.mul(l.load(dy, at), l.load(gamma, at));
+                plain.add(l, part, slope);
+                weighed.add(l, part, l.mul(slope, l.add(l.load(x, at), minus)));
             }
         }
-        [plain.iter().sum::<f32>() + rest[0], weighed.iter().sum::<f32>() + rest[1]]
+        for part in (0..x.len() - whole).step_by(L::COUNT) {
+            let at = whole + part;
+            let slope = l.mul(l.load_some(dy, at), l.load_some(gamma, at));
+            plain.add(l, part, slope);
+            weighed.add(l, part, l.mul(slope, l.add(l.load_some(x, at), minus)));
+        }
+        [plain.total(l), weighed.total(l)]
     }
 }
 

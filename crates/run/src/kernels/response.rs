@@ -135,15 +135,21 @@ pub(super) fn backward(mut args: Args<'_, '_>, norm: ResponseNorm) -> Result<(),
                 let count = PIXELS.min(plane - pixel);
                 let sums = &mut sums[..count];
                 let at = |c: usize| c * plane + pixel..c * plane + pixel + count;
-                for (c, pull) in pull.chunks_exact_mut(PIXELS).enumerate() {
+                // Channels before this one are done.
+                let mut done = 0;
+                for c in 0..channels {
                     denominators(norm, &x[pixel..], plane, window(norm, c, channels), sums);
-                    pulls(&x[at(c)], &dy[at(c)], sums, norm.beta, &mut dx[at(c)], pull);
+                    let own = &mut pull[c * PIXELS..(c + 1) * PIXELS];
+                    pulls(&x[at(c)], &dy[at(c)], sums, norm.beta, &mut dx[at(c)], own);
                     fetch_next(x, at(c).start, (c + 1) * plane);
                     fetch_next(dy, at(c).start, (c + 1) * plane);
-                }
-                for c in 0..channels {
-                    let some = mirrored(norm, c, channels);
-                    finish(&mut dx[at(c)], &x[at(c)], &pull[some.start * PIXELS..some.end * PIXELS], factor);
+                    // Those all of whose pulls are known are finished while they are in the first-level cache.
+                    while done < channels && mirrored(norm, done, channels).end <= c + 1 {
+                        let some = mirrored(norm, done, channels);
+                        let pulls = &pull[some.start * PIXELS..some.end * PIXELS];
+                        finish(&mut dx[at(done)], &x[at(done)], pulls, factor);
+                        done += 1;
+                    }
                 }
             }
         }

@@ -14,6 +14,9 @@ const EXPONENT: u32 = 0x7f80_0000;
 
 const LANES: usize = 16;
 
+/// Weights that are looked at while they are in the cache.
+const PIECE: usize = 1024;
+
 /// The largest exponents of weights so far, each of some of them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Largest([u32; LANES]);
@@ -34,16 +37,11 @@ fn larger(most: u32, w: f32) -> u32 {
 wide! {
     /// Gradient descent without memory. Like the others it looks at the new weights.
     fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32, most: &mut Largest) {
-        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
-        for (w, g) in w.iter_mut().zip(g) {
-            for lane in 0..LANES {
-                w[lane] -= rate * (g[lane] + decay * w[lane]);
-                all[lane] = larger(all[lane], w[lane]);
-            }
-        }
-        for (w, g) in w_rest.iter_mut().zip(g_rest) {
-            *w -= rate * (g + decay * *w);
-            all[0] = larger(all[0], *w);
+        let mut all = most.0;
+        // Piece by piece in two loops: of one the compiler takes the same lane of many vectors at once, which are far apart.
+        for (w, g) in w.chunks_mut(PIECE).zip(g.chunks(PIECE)) {
+            w.iter_mut().zip(g).for_each(|(w, g)| *w -= rate * (g + decay * *w));
+            all[0] = w.iter().fold(all[0], |most, w| larger(most, *w));
         }
         most.0 = all;
     }

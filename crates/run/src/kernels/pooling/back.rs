@@ -5,7 +5,8 @@
 //! ring; a row of windows then only chooses among rows, and its gradients are gathered there; and they are handed on to
 //! pixels once, when no window covers the row any more.
 
-use super::rows::{LANES, Larger, RING, ROW, Row, Runs, Slopes};
+use super::beside::{AREA, Beside};
+use super::rows::{LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
 use super::{Shape, Shares};
 use crate::kernels::simd::{Lanes, lanes};
 
@@ -24,17 +25,17 @@ pub(super) struct Rings {
 
 /// The gradients of windows whose taps are chosen.
 #[derive(Clone, Copy)]
-struct Chosen<'a> {
+struct Chosen<'a, const W: usize> {
     dy: &'a Row,
     taps: &'a Row,
-    window: usize,
+    runs: &'a Runs,
 }
 
-impl Slopes for Chosen<'_> {
+impl<const W: usize> Slopes for Chosen<'_, W> {
     #[inline(always)]
     fn at<L: Lanes, const T: usize>(self, l: L, phase: usize, at: usize) -> L::Vector {
         let (mut sum, mut b) = (l.splat(0.0), phase);
-        while b < self.window {
+        while b < self.runs.columns::<W>() {
             let from = LANES + at - b / T;
             let mine = l.equal(l.load(self.taps, from), l.splat(b as f32));
             sum = l.add(sum, l.pick(mine, l.load(self.dy, from), l.splat(0.0)));
@@ -46,16 +47,16 @@ impl Slopes for Chosen<'_> {
 
 /// The gradients of windows that give to all of their taps.
 #[derive(Clone, Copy)]
-struct Whole<'a> {
+struct Whole<'a, const W: usize> {
     dy: &'a Row,
-    window: usize,
+    runs: &'a Runs,
 }
 
-impl Slopes for Whole<'_> {
+impl<const W: usize> Slopes for Whole<'_, W> {
     #[inline(always)]
     fn at<L: Lanes, const T: usize>(self, l: L, phase: usize, at: usize) -> L::Vector {
         let (mut sum, mut b) = (l.splat(0.0), phase);
-        while b < self.window {
+        while b < self.runs.columns::<W>() {
             sum = l.add(sum, l.load(self.dy, LANES + at - b / T));
             b += T;
         }
@@ -64,7 +65,9 @@ impl Slopes for Whole<'_> {
 }
 
 impl Rings {
-    pub fn new(s: &Shape) -> Rings {
+    /// Nothing yet, of planes one by one or side by side.
+    pub fn new(s: &Shape, beside: Option<&Beside>) -> Rings {
+        let windows = beside.map_or(ROW, Beside::windows);
         let [stride, before, window] =
             [s.form.stride[1], s.form.padding[1], s.form.window[1]].map(|n| n as usize);
         let outside = |at: usize| before.saturating_sub(at * stride).min(window.max(1) - 1);
@@ -73,19 +76,19 @@ impl Rings {
             largest: [[0.0; ROW]; RING],
             taps: [[0.0; ROW]; RING],
             dy: [[0.0; ROW]; RING],
-            first: std::array::from_fn(|at| outside(at) as f32),
+            first: std::array::from_fn(|at| outside(at % windows) as f32),
         }
     }
 
     /// Finds the largest pixel of a row that enters, for every column of windows.
     #[inline(always)]
-    fn enter<L: Lanes, const T: usize>(&mut self, l: L, runs: &Runs, row: usize) {
+    fn enter<L: Lanes, const T: usize, const W: usize>(&mut self, l: L, runs: &Runs, row: usize) {
         let x = &self.runs[row % 2];
         let [largest, taps, dy] =
             [&mut self.largest, &mut self.taps, &mut self.dy].map(|all| &mut all[row % RING]);
         for first in (0..runs.to).step_by(L::COUNT) {
             let (mut best, mut tap) = (l.load(x, first), l.load(&self.first, first));
-            for b in 1..runs.window {
+            for b in 1..runs.columns::<W>() {
                 let x = l.load(x, runs.tap::<T>(b) + first);
                 let better = l.better(x, best);
                 best = l.pick(better, x, best);
@@ -103,16 +106,19 @@ impl Rings {
         for at in (0..dy.len()).step_by(L::COUNT) {
             let all = l.load_some(dy, at);
             let mut best = l.load(&self.largest[top % RING], LANES + at);
-            let mut chosen = l.splat(0.0);
+            let (mut chosen, mut number) = (l.splat(0.0), l.splat(0.0));
             for row in top + 1..bottom {
+                number = l.add(number, l.splat(1.0));
                 let x = l.load(&self.largest[row % RING], LANES + at);
                 let better = l.better(x, best);
                 best = l.pick(better, x, best);
-                chosen = l.pick(better, l.splat((row - top) as f32), chosen);
+                chosen = l.pick(better, number, chosen);
             }
+            number = l.splat(0.0);
             for row in top..bottom {
                 let to = &mut self.dy[row % RING];
-                let mine = l.equal(chosen, l.splat((row - top) as f32));
+                let mine = l.equal(chosen, number);
+                number = l.add(number, l.splat(1.0));
                 let sum = l.add(l.load(to, LANES + at), l.pick(mine, all, l.splat(0.0)));
                 l.store(sum, to, LANES + at);
             }
@@ -121,14 +127,14 @@ impl Rings {
 
     /// Hands the gradients of a row that leaves on to its pixels: to the chosen ones.
     #[inline(always)]
-    fn leave<L: Lanes, const T: usize>(&self, l: L, runs: &Runs, row: usize, dx: &mut [f32]) {
-        let chosen = Chosen { dy: &self.dy[row % RING], taps: &self.taps[row % RING], window: runs.window };
+    fn leave<L: Lanes, const T: usize, const W: usize>(&self, l: L, runs: &Runs, row: usize, dx: &mut [f32]) {
+        let chosen = Chosen::<W> { dy: &self.dy[row % RING], taps: &self.taps[row % RING], runs };
         runs.join::<L, _, T>(l, chosen, dx);
     }
 
     /// Lets the rows from one to another leave, of which those from `entered` on are in no window.
     #[inline(always)]
-    fn leave_all<L: Lanes, const T: usize>(
+    fn leave_all<L: Lanes, const T: usize, const W: usize>(
         &self,
         l: L,
         runs: &Runs,
@@ -139,7 +145,7 @@ impl Rings {
         for row in rows {
             let dx = &mut dx[row * runs.width..][..runs.width];
             if row < entered {
-                self.leave::<L, T>(l, runs, row, dx);
+                self.leave::<L, T, W>(l, runs, row, dx);
             } else {
                 dx.fill(0.0);
             }
@@ -147,8 +153,9 @@ impl Rings {
     }
 }
 
+/// The gradient of one plane of a maximum.
 #[inline(always)]
-fn max_runs<L: Lanes, const T: usize>(
+fn max_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
     runs: &Runs,
@@ -162,7 +169,7 @@ fn max_runs<L: Lanes, const T: usize>(
     let mut ready = 0;
     for (i, dy) in dy.chunks_exact(s.to[1]).enumerate() {
         let (top, bottom, _) = s.cover(0, i);
-        rings.leave_all::<L, T>(l, runs, left..top, entered, dx);
+        rings.leave_all::<L, T, W>(l, runs, left..top, entered, dx);
         (left, entered) = (left.max(top), entered.max(top));
         for row in entered..bottom {
             // What was just written cannot be read at once, so a row is laid out before the one before it is looked at.
@@ -171,18 +178,18 @@ fn max_runs<L: Lanes, const T: usize>(
                 runs.split::<L, Larger, T>(l, x, &mut rings.runs[row % 2]);
                 ready = row + 1;
             }
-            rings.enter::<L, T>(l, runs, row);
+            rings.enter::<L, T, W>(l, runs, row);
         }
         entered = entered.max(bottom);
         if top < bottom {
             rings.choose(l, (top, bottom), dy);
         }
     }
-    rings.leave_all::<L, T>(l, runs, left..s.from[0], entered, dx);
+    rings.leave_all::<L, T, W>(l, runs, left..s.from[0], entered, dx);
 }
 
 #[inline(always)]
-fn mean_runs<L: Lanes, const T: usize>(
+fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
     runs: &Runs,
@@ -208,7 +215,7 @@ fn mean_runs<L: Lanes, const T: usize>(
             l.store(l.mul(sum, l.load(&shares.columns, at)), all, LANES + at);
         }
         if let Some(last) = i.checked_sub(1) {
-            let whole = Whole { dy: &sums[last % 2], window: runs.window };
+            let whole = Whole::<W> { dy: &sums[last % 2], runs };
             runs.join::<L, _, T>(l, whole, &mut dx[last * runs.width..][..runs.width]);
         }
     }
@@ -216,14 +223,25 @@ fn mean_runs<L: Lanes, const T: usize>(
 
 lanes! {
     /// The gradient of some planes of a maximum.
-    pub(super) fn max(l; s: &Shape, runs: &Runs, x: &[f32], dy: &[f32], dx: &mut [f32]) {
-        let mut rings = Rings::new(s);
-        let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
-        for ((x, dy), dx) in x.chunks_exact(from).zip(dy.chunks_exact(to)).zip(dx.chunks_exact_mut(from)) {
-            match s.form.stride[1] {
-                1 => max_runs::<L, 1>(l, s, runs, [x, dy], dx, &mut rings),
-                2 => max_runs::<L, 2>(l, s, runs, [x, dy], dx, &mut rings),
-                _ => max_runs::<L, 3>(l, s, runs, [x, dy], dx, &mut rings),
+    pub(super) fn max(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        let mut rings = Rings::new(s, beside);
+        let [from, to] = beside.map_or([s.from, s.to].map(|[rows, columns]| rows * columns), Beside::counts);
+        // Beside images lies what is less than everything, and beside windows nothing.
+        let (mut wide_x, [mut wide_dy, mut wide_dx]) = ([f32::NEG_INFINITY; AREA], [[0f32; AREA]; 2]);
+        for ((x, dy), dx) in x.chunks(from).zip(dy.chunks(to)).zip(dx.chunks_mut(from)) {
+            let (how, both, out): (_, _, &mut [f32]) = match beside {
+                None => ((s, runs), [x, dy], &mut *dx),
+                Some(beside) => {
+                    let [image, windows] = beside.areas();
+                    beside.put_images(x, &mut wide_x[..image]);
+                    beside.put_windows(dy, &mut wide_dy[..windows]);
+                    let both = [&wide_x[..image], &wide_dy[..windows]];
+                    ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
+                }
+            };
+            by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
+            if let Some(beside) = beside {
+                beside.take_images(&wide_dx[..beside.areas()[0]], dx);
             }
         }
     }
@@ -231,15 +249,22 @@ lanes! {
 
 lanes! {
     /// The gradient of some planes of a mean.
-    pub(super) fn mean(l; s: &Shape, runs: &Runs, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
+    pub(super) fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
         let mut sums = [[0f32; ROW]; 2];
-        let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
-        for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
-            match s.form.stride[1] {
-                1 => mean_runs::<L, 1>(l, s, runs, shares, dy, dx, &mut sums),
-                2 => mean_runs::<L, 2>(l, s, runs, shares, dy, dx, &mut sums),
-                _ => mean_runs::<L, 3>(l, s, runs, shares, dy, dx, &mut sums),
+        let Some(beside) = beside else {
+            let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
+            for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
+                by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, dx, &mut sums));
             }
+            return;
+        };
+        let ([from, to], [image, windows]) = (beside.counts(), beside.areas());
+        let [mut wide_dy, mut wide_dx] = [[0f32; AREA]; 2];
+        for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
+            beside.put_windows(dy, &mut wide_dy[..windows]);
+            let (s, runs, dy, wide) = (&beside.shape, &beside.runs, &wide_dy[..windows], &mut wide_dx[..image]);
+            by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, wide, &mut sums));
+            beside.take_images(&wide_dx[..image], dx);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Pooling: the largest or the mean of every window, of every channel, and their gradients.
 
 mod back;
+mod beside;
 mod pairs;
 mod rows;
 
@@ -9,10 +10,11 @@ use tiercel_workload::graph::{Pool as Form, PoolKind};
 use super::args::{Args, Call};
 use super::conv::plane_sum;
 use super::simd::{Lanes, lanes};
-use rows::{Fold, Larger, Plus, ROW, Row, Runs};
+use beside::{AREA, Beside};
+use rows::{Fold, Larger, Plus, ROW, Row, Runs, by_window};
 
 /// A pooling of planes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Shape {
     form: Form,
     /// Rows and columns before and after.
@@ -67,18 +69,20 @@ struct Shares {
 }
 
 impl Shares {
-    /// Those of windows that fit a row either way.
-    fn new(s: &Shape, count_padding: bool) -> Shares {
-        let [rows, columns] = [0, 1].map(|axis| {
-            std::array::from_fn(|i| if i < s.to[axis] { s.share(axis, i, count_padding) } else { 0.0 })
-        });
-        Shares { rows, columns }
+    /// Those of windows that fit a row either way, of planes one by one or side by side.
+    fn new(s: &Shape, beside: Option<&Beside>, count_padding: bool) -> Shares {
+        let share = |axis: usize, i| if i < s.to[axis] { s.share(axis, i, count_padding) } else { 0.0 };
+        let windows = beside.map_or(ROW, Beside::windows);
+        Shares {
+            rows: std::array::from_fn(|i| share(0, i)),
+            columns: std::array::from_fn(|i| share(1, i % windows)),
+        }
     }
 }
 
 /// Combines the rows of windows and then their columns: one plane of results.
 #[inline(always)]
-fn plane<L: Lanes, F: Fold, const T: usize>(
+fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
     runs: &Runs,
@@ -98,7 +102,7 @@ fn plane<L: Lanes, F: Fold, const T: usize>(
         let share = shares.map(|shares| (l.splat(shares.rows[last]), &shares.columns));
         for at in (0..runs.to).step_by(L::COUNT) {
             let mut all = l.load(row, at);
-            for b in 1..runs.window {
+            for b in 1..runs.columns::<W>() {
                 all = F::fold(l, all, l.load(row, runs.tap::<T>(b) + at));
             }
             if let Some((share, columns)) = share {
@@ -109,31 +113,45 @@ fn plane<L: Lanes, F: Fold, const T: usize>(
     }
 }
 
+/// Planes of results, one by one or side by side; `outside` is what lies beside an image.
+#[inline(always)]
+fn planes<L: Lanes, F: Fold>(
+    l: L,
+    (s, runs, beside): (&Shape, &Runs, Option<&Beside>),
+    shares: Option<&Shares>,
+    outside: f32,
+    x: &[f32],
+    y: &mut [f32],
+) {
+    let mut rows = [[outside; ROW]; 2];
+    let Some(beside) = beside else {
+        for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
+            by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, &mut rows));
+        }
+        return;
+    };
+    let ([from, to], areas) = (beside.counts(), beside.areas());
+    let [mut wide, mut results] = [[outside; AREA]; 2];
+    for (x, y) in x.chunks(from).zip(y.chunks_mut(to)) {
+        beside.put_images(x, &mut wide[..areas[0]]);
+        let (s, runs, x, y, planes) =
+            (&beside.shape, &beside.runs, &wide[..areas[0]], &mut results[..areas[1]], y);
+        by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, &mut rows));
+        beside.take_windows(y, planes);
+    }
+}
+
 lanes! {
     /// The largest of every window of some planes.
-    fn largest(l; s: &Shape, runs: &Runs, x: &[f32], y: &mut [f32]) {
-        let mut rows = [[f32::NEG_INFINITY; ROW]; 2];
-        for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
-            match s.form.stride[1] {
-                1 => plane::<L, Larger, 1>(l, s, runs, None, x, y, &mut rows),
-                2 => plane::<L, Larger, 2>(l, s, runs, None, x, y, &mut rows),
-                _ => plane::<L, Larger, 3>(l, s, runs, None, x, y, &mut rows),
-            }
-        }
+    fn largest(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], y: &mut [f32]) {
+        planes::<L, Larger>(l, (s, runs, beside), None, f32::NEG_INFINITY, x, y);
     }
 }
 
 lanes! {
     /// The mean of every window of some planes.
-    fn mean(l; s: &Shape, runs: &Runs, shares: &Shares, x: &[f32], y: &mut [f32]) {
-        let mut rows = [[0f32; ROW]; 2];
-        for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
-            match s.form.stride[1] {
-                1 => plane::<L, Plus, 1>(l, s, runs, Some(shares), x, y, &mut rows),
-                2 => plane::<L, Plus, 2>(l, s, runs, Some(shares), x, y, &mut rows),
-                _ => plane::<L, Plus, 3>(l, s, runs, Some(shares), x, y, &mut rows),
-            }
-        }
+    fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, x: &[f32], y: &mut [f32]) {
+        planes::<L, Plus>(l, (s, runs, beside), Some(shares), 0.0, x, y);
     }
 }
 
@@ -173,14 +191,16 @@ pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> 
     let (x, y) = (args.read(0)?, args.write(0)?);
     let s = shape(args.call, form);
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
+    let beside = Beside::new(&s);
+    let beside = beside.as_ref();
     args.pool.rows(y, to, |start, y| {
         let x = &x[start * from..][..y.len() / to * from];
         match (form.kind, runs) {
             (PoolKind::Max, _) if s.pairs() => largest_pairs(s.from[1], x, y),
             (PoolKind::Average { .. }, _) if s.pairs() => mean_pairs(s.from[1], x, y),
-            (PoolKind::Max, Some(runs)) => largest(&s, &runs, x, y),
+            (PoolKind::Max, Some(runs)) => largest(&s, &runs, beside, x, y),
             (PoolKind::Average { count_padding }, Some(runs)) => {
-                mean(&s, &runs, &Shares::new(&s, count_padding), x, y);
+                mean(&s, &runs, beside, &Shares::new(&s, beside, count_padding), x, y);
             }
             (PoolKind::Max, None) => {
                 // A NaN stays.
@@ -206,14 +226,16 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     };
     let dx = args.write(0)?;
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
+    let beside = Beside::new(&s);
+    let beside = beside.as_ref();
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];
         let x = if x.is_empty() { x } else { &x[start * from..][..dx.len()] };
         match (form.kind, runs) {
             (PoolKind::Max, _) if s.pairs() => slope_pairs(s.from[1], x, dy, dx),
-            (PoolKind::Max, Some(runs)) => back::max(&s, &runs, x, dy, dx),
+            (PoolKind::Max, Some(runs)) => back::max(&s, &runs, beside, x, dy, dx),
             (PoolKind::Average { count_padding }, Some(runs)) => {
-                back::mean(&s, &runs, &Shares::new(&s, count_padding), dy, dx);
+                back::mean(&s, &runs, beside, &Shares::new(&s, beside, count_padding), dy, dx);
             }
             (PoolKind::Max, None) => back::max_plain(&s, x, dy, dx),
             (PoolKind::Average { count_padding }, None) => back::mean_plain(&s, count_padding, dy, dx),

@@ -74,7 +74,7 @@ pub(super) struct Runs {
     pub width: usize,
     before: usize,
     /// Columns of a window, and of windows.
-    pub window: usize,
+    window: usize,
     pub to: usize,
 }
 
@@ -102,6 +102,12 @@ impl Runs {
     #[inline(always)]
     pub fn tap<const T: usize>(&self, column: usize) -> usize {
         column % T * self.span + column / T
+    }
+
+    /// The columns of a window, where the compiler knows them or where it does not.
+    #[inline(always)]
+    pub fn columns<const W: usize>(&self) -> usize {
+        if W > 0 { W } else { self.window }
     }
 
     /// Combines whole rows of an image, at least one, and lays the result out in runs.
@@ -163,3 +169,23 @@ impl Runs {
         }
     }
 }
+
+/// Calls a function with the stride and the columns of a shape's windows as its last parameters: those that networks have,
+/// for which loops are unrolled, and 0 columns for all others.
+macro_rules! by_window {
+    ($shape:expr, $call:ident::<$($parameter:ty),*> $arguments:tt) => {
+        match ($shape.form.stride[1], $shape.form.window[1]) {
+            (1, 3) => by_window!(@ $call::<$($parameter,)* 1, 3> $arguments),
+            (1, 5) => by_window!(@ $call::<$($parameter,)* 1, 5> $arguments),
+            (1, _) => by_window!(@ $call::<$($parameter,)* 1, 0> $arguments),
+            (2, 3) => by_window!(@ $call::<$($parameter,)* 2, 3> $arguments),
+            (2, _) => by_window!(@ $call::<$($parameter,)* 2, 0> $arguments),
+            (_, 5) => by_window!(@ $call::<$($parameter,)* 3, 5> $arguments),
+            _ => by_window!(@ $call::<$($parameter,)* 3, 0> $arguments),
+        }
+    };
+    (@ $call:ident::<$($parameter:ty,)* $stride:literal, $columns:literal> ($($argument:expr),*)) => {
+        $call::<$($parameter,)* $stride, $columns>($($argument),*)
+    };
+}
+pub(super) use by_window;

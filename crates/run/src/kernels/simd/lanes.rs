@@ -31,6 +31,8 @@ pub trait Lanes: Copy {
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a · b.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// The larger of x and what is best so far, which stays where x is not a number.
+    fn larger(self, x: Self::Vector, best: Self::Vector) -> Self::Vector;
     /// Where x is greater than what is best so far, or is not a number.
     fn better(self, x: Self::Vector, best: Self::Vector) -> Self::Mask;
     /// Where a and b are equal.
@@ -110,6 +112,11 @@ impl Lanes for Plain {
     #[inline(always)]
     fn mul(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
         std::array::from_fn(|lane| a[lane] * b[lane])
+    }
+
+    #[inline(always)]
+    fn larger(self, x: [f32; 8], best: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| if x[lane] > best[lane] { x[lane] } else { best[lane] })
     }
 
     #[inline(always)]
@@ -213,6 +220,12 @@ impl Lanes for Avx2 {
     fn mul(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn larger(self, x: __m256, best: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors, and takes the second where they cannot be compared.
+        unsafe { _mm256_max_ps(x, best) }
     }
 
     #[inline(always)]
@@ -369,6 +382,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn larger(self, x: __m512, best: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors, and takes the second where they cannot be compared.
+        unsafe { _mm512_max_ps(x, best) }
+    }
+
+    #[inline(always)]
     fn better(self, x: __m512, best: __m512) -> u16 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, best) | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x) }
@@ -494,6 +513,8 @@ mod tests {
         let no = |mask| numbers(l, l.pick(mask, one, l.splat(0.0))) == vec![0.0; n];
         assert!(yes(l.better(one, l.splat(0.5))) && yes(l.better(nan, one)) && yes(l.better(nan, nan)));
         assert!(no(l.better(one, one)) && no(l.better(one, nan)) && no(l.equal(nan, nan)));
+        assert!(yes(l.equal(l.larger(nan, one), one)) && yes(l.equal(l.larger(one, l.splat(0.5)), one)));
+        assert!(yes(l.equal(l.larger(l.splat(0.5), one), one)));
         assert!(yes(l.equal(one, one)) && no(l.equal(one, l.splat(2.0))));
         let expected: Vec<f32> = count[..n].iter().map(|x| (x + 3.0) * x).collect();
         assert_eq!(numbers(l, l.mul(l.add(a, l.splat(3.0)), a)), expected);

@@ -1,5 +1,5 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
-//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), and the macro that compiles plain loops once for each.
+//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
@@ -9,6 +9,7 @@ mod halving;
 mod lanes;
 mod pack;
 mod product;
+mod sums;
 
 use std::sync::OnceLock;
 
@@ -18,6 +19,7 @@ pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
 pub use pack::{Layout, Runs, expect, fetch, lay, lay_pairs, transpose};
 pub use product::{Correlation, LINES, Shifts, correlate, lines, product, shifted};
+pub(crate) use sums::{PARTS, Sums, halves};
 
 /// The vectors that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

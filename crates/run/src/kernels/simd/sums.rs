@@ -1,0 +1,73 @@
+//! Sums in sixteen parts, whatever the vectors of the processor: all of them add in the same order.
+//!
+//! Written out with vectors, because of two sums in one loop over arrays the compiler makes pairs of single numbers.
+
+use super::Lanes;
+
+/// The parts of a sum.
+pub(crate) const PARTS: usize = 16;
+
+/// A sum of vectors: its parts are one vector or two.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums<L: Lanes>([L::Vector; 2]);
+
+impl<L: Lanes> Sums<L> {
+    /// Nothing.
+    #[inline(always)]
+    pub fn new(l: L) -> Sums<L> {
+        Sums([l.splat(0.0); 2])
+    }
+
+    /// Adds numbers to the parts from `part` on, which is a multiple of the numbers of a vector.
+    #[inline(always)]
+    pub fn add(&mut self, l: L, part: usize, numbers: L::Vector) {
+        let sum = &mut self.0[part / L::COUNT];
+        *sum = l.add(*sum, numbers);
+    }
+
+    /// The parts added up: the halves to each other, again and again.
+    #[inline(always)]
+    pub fn total(self, l: L) -> f32 {
+        let mut parts = [0f32; PARTS];
+        for part in (0..PARTS).step_by(L::COUNT) {
+            l.store(self.0[part / L::COUNT], &mut parts, part);
+        }
+        halves(&parts, |a, b| a + b)
+    }
+}
+
+/// Combines the halves of some numbers, again and again.
+#[inline(always)]
+pub(crate) fn halves(parts: &[f32; PARTS], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|at| combine(parts[at], parts[at + 8]));
+    let four: [f32; 4] = std::array::from_fn(|at| combine(eight[at], eight[at + 4]));
+    combine(combine(four[0], four[2]), combine(four[1], four[3]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lanes;
+    use super::*;
+
+    lanes! {
+        fn sum(l; numbers: &[f32]) -> f32 {
+            let mut sums = Sums::new(l);
+            for first in (0..numbers.len()).step_by(PARTS) {
+                for part in (0..PARTS).step_by(L::COUNT) {
+                    sums.add(l, part, l.load_some(numbers, first + part));
+                }
+            }
+            sums.total(l)
+        }
+    }
+
+    #[test]
+    fn all_numbers_are_added_in_the_same_order() {
+        for count in [0, 1, 7, 8, 15, 16, 17, 40, 1000] {
+            let numbers: Vec<f32> = (0..count).map(|i| 1.0 / (1.0 + i as f32)).collect();
+            let mut parts = [0f32; PARTS];
+            numbers.iter().enumerate().for_each(|(i, x)| parts[i % PARTS] += x);
+            assert_eq!(sum(&numbers), halves(&parts, |a, b| a + b), "{count}");
+        }
+    }
+}
