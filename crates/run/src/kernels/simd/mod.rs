@@ -1,5 +1,6 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
-//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
+//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain
+//! loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
