@@ -50,7 +50,7 @@ pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
     let slow = found.tier(found.slowest());
     let tier = &mut machine.tiers[1];
     (tier.read, tier.write) = (slow.read, slow.write);
-    (tier.combined, tier.latency) = (slow.combined, slow.latency);
+    (tier.combined, tier.duplex, tier.latency) = (slow.combined, slow.duplex, slow.latency);
     for link in &mut machine.links {
         let there = |id: TierId| if id == TierId(0) { id } else { found.slowest() };
         if let Some(known) = found.link(there(link.from), there(link.to)) {
