@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tiercel_core::{Backing, Bandwidth, Link, Machine, TierId};
-use tiercel_profile::probe::here;
+use tiercel_profile::probe::{ProbeError, here};
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
 use tiercel_workload::spelling::nearest;
@@ -34,13 +34,22 @@ fn this_machine() -> Result<Machine, String> {
     if !here::path().exists() {
         eprintln!("tiercel: measuring this machine for the first time, which takes some seconds");
     }
-    here::machine(|what| notes.say(what)).map_err(|error| error.to_string())
+    told(here::machine(|what| notes.say(what)))
 }
 
 /// This machine with another slow memory behind its own.
 pub fn beside(slow: &Backing) -> Result<Machine, String> {
     let notes = Notes::new();
-    here::machine_with(slow, |what| notes.say(what)).map_err(|error| error.to_string())
+    told(here::machine_with(slow, |what| notes.say(what)))
+}
+
+/// The machine, whether or not it could be kept; whoever waits for it again learns why.
+fn told(known: Result<here::Known, ProbeError>) -> Result<Machine, String> {
+    let known = known.map_err(|error| error.to_string())?;
+    if let Some(why) = known.unkept {
+        eprintln!("tiercel: what was measured of this machine is not kept for the next time: {why}");
+    }
+    Ok(known.machine)
 }
 
 /// A machine of two tiers with the speeds and links that its memories have here, where it said what was not known yet.
@@ -50,7 +59,7 @@ pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
     let slow = found.tier(found.slowest());
     let tier = &mut machine.tiers[1];
     (tier.read, tier.write) = (slow.read, slow.write);
-    (tier.combined, tier.latency) = (slow.combined, slow.latency);
+    (tier.combined, tier.duplex, tier.latency) = (slow.combined, slow.duplex, slow.latency);
     for link in &mut machine.links {
         let there = |id: TierId| if id == TierId(0) { id } else { found.slowest() };
         if let Some(known) = found.link(there(link.from), there(link.to)) {

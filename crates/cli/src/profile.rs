@@ -71,6 +71,9 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let mut kept = Kept::open(threads);
     let started = Instant::now();
     let outcome = timing::measure(&program, &machine, threads, &mut kept, arguments.again)?;
+    if let Some(why) = &outcome.unkept {
+        return Err(Failure::from(why.clone()));
+    }
     let profile = Profile {
         net: net_name(&arguments.subject.what, &program.trace),
         batch,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use tiercel_core::Machine;
-use tiercel_profile::{Kept, Measured, Survey};
+use tiercel_profile::{Kept, Measured, ProfileError, Survey};
 use tiercel_run::kernels::prepare;
 use tiercel_workload::{Program, Workload};
 
@@ -33,8 +33,20 @@ pub struct Outcome {
     pub measured: usize,
     /// Those that are known from a time when other programs were busy.
     pub disturbed: usize,
+    /// Why what was measured now could not be kept for the next time.
+    pub unkept: Option<String>,
     /// The signature of every kernel.
     pub signatures: Vec<String>,
+}
+
+impl Outcome {
+    /// The times, whether or not they could be kept; whoever waits for them again learns why.
+    pub fn told(self) -> Measured {
+        if let Some(why) = self.unkept {
+            eprintln!("tiercel: what was measured of kernels is not kept for the next time: {why}");
+        }
+        self.times
+    }
 }
 
 /// The network behind a workload with the workspace that so many threads need, or why nothing can be measured of it.
@@ -55,8 +67,8 @@ pub fn measured(
     threads: usize,
 ) -> Result<(Workload, Measured), String> {
     let (program, batch) = program(what, workload, threads)?;
-    let outcome = measure(&program, machine, threads, &mut Kept::open(threads), false)?;
-    Ok((Workload::Program { program, batch }, outcome.times))
+    let times = measure(&program, machine, threads, &mut Kept::open(threads), false)?.told();
+    Ok((Workload::Program { program, batch }, times))
 }
 
 /// Whether somebody wants to stop.
@@ -106,8 +118,11 @@ pub fn measure(
         !stopped()
     });
     drop(progress);
-    done.map_err(|error| error.to_string())?;
+    let unkept = match done {
+        Err(error @ ProfileError::Keep { .. }) => Some(error.to_string()),
+        other => other.map(|_| None).map_err(|error| error.to_string())?,
+    };
     let signatures = survey.kernels().iter().map(|signature| signature.text.clone()).collect();
     let disturbed = survey.disturbed(kept);
-    Ok(Outcome { times: survey.times(kept), wanted, known, measured, disturbed, signatures })
+    Ok(Outcome { times: survey.times(kept), wanted, known, measured, disturbed, unkept, signatures })
 }

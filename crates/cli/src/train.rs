@@ -388,8 +388,14 @@ static LEARNING: AtomicBool = AtomicBool::new(false);
 /// wait for that.
 fn watch_for_interrupts() -> Result<(), String> {
     let handler = || {
-        if !LEARNING.load(Ordering::SeqCst) || STOP.swap(true, Ordering::SeqCst) {
+        let learning = LEARNING.load(Ordering::SeqCst);
+        if !learning || STOP.swap(true, Ordering::SeqCst) {
             tiercel_run::files::discard();
+            if learning {
+                eprintln!(
+                    "tiercel: interrupted twice: ended within an iteration, the last whole checkpoint stays"
+                );
+            }
             std::process::exit(130);
         }
     };

@@ -2,16 +2,20 @@
 //!
 //! Everything in fast memory comes first: it is the goal, and its kernel times are what plans and predictions go by. Then
 //! the same iterations run under each system, from the same weights on the same data, so the losses must be the same bits.
+//! The systems take turns, an iteration each, so that a machine that others make slower for a while is slower for all of
+//! them; only where memory is too small for all at once do they run one after the other.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::json;
-use tiercel_core::{Machine, TierId};
+use tiercel_core::{Bytes, Machine, Nanos, Stamped, TierId};
 use tiercel_profile::Measured;
 use tiercel_report::{Comparison, Header, Log, Report, Row, Run};
+use tiercel_run::host::supply;
 use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Data, Settings, Task, Trainer};
-use tiercel_systems::{Options, Prepared, Setting, Times, named, predict};
+use tiercel_run::train::{Data, Lesson, Settings, Task, Trainer};
+use tiercel_systems::{Options, Prepared, Setting, System, Times, named, predict};
 use tiercel_workload::{Lifetimes, Program};
 
 use crate::files;
@@ -47,6 +51,23 @@ pub struct Trial<'a> {
     pub json: bool,
 }
 
+/// A system that will run.
+struct Entrant<'t> {
+    system: &'static System,
+    /// What is trained: the task as it was given, or what the system made of it.
+    task: Cow<'t, Task>,
+    machine: Machine,
+    predicted: Nanos,
+}
+
+/// A system that runs.
+struct Turns<'t> {
+    entrant: &'t Entrant<'t>,
+    trainer: Trainer<'t, Library>,
+    lessons: Vec<Lesson>,
+    events: Vec<Stamped>,
+}
+
 /// One system's run.
 struct Played {
     row: Row,
@@ -58,29 +79,47 @@ impl Trial<'_> {
     /// Runs everything; the text to print.
     pub fn run(&self) -> Result<String, String> {
         files::check(self.html)?;
-        let progress = Progress::new(SYSTEMS.len() + 2, "systems");
+        let progress = Progress::new(SYSTEMS.len() + 2 + self.iterations as usize, "comparing systems");
         let task = Task::new(self.program.clone(), self.batch, |program| prepare(program, self.threads));
         let machine = (self.machine)(&task)?;
         let peak = Lifetimes::new(&task.training.trace).peak().1;
-        let ample = named("fast-only").map_err(|e| e.to_string())?.machine(&task.training.trace, &machine);
+        let goal = named("fast-only").map_err(|e| e.to_string())?;
+        let ample = goal.machine(&task.training.trace, &machine);
         let measured = self.measure(&task, &ample)?;
         progress.tick();
-        let goal = self.play("fast-only", &task, &ample, &measured, None, peak.0)?;
-        progress.tick();
-        let fast_ns = goal.row.time().map(|time| time.0);
-        let mut played = vec![goal];
-        for system in SYSTEMS {
-            match self.play(system, &task, &machine, &measured, fast_ns, peak.0) {
-                Ok(result) => played.push(result),
-                Err(error) => played.push(Played {
-                    row: Row { error: Some(error), ..self.row(system, &machine, peak.0) },
-                    run: None,
-                    score: None,
-                }),
+        let failed = |name, machine, error| Played {
+            row: Row { error: Some(error), ..self.row(name, machine, peak.0) },
+            run: None,
+            score: None,
+        };
+        let (mut entrants, mut ready, mut played) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, name) in ["fast-only"].into_iter().chain(SYSTEMS).enumerate() {
+            let machine = if at == 0 { &ample } else { &machine };
+            match self.enter(name, &task, machine, &measured) {
+                Ok((entrant, prepared)) => {
+                    entrants.push((at, entrant));
+                    ready.push(prepared);
+                }
+                Err(error) => played.push((at, failed(name, machine, error))),
             }
             progress.tick();
         }
+        let results = self.play(&entrants, ready, peak.0, || progress.tick());
+        for (result, (at, entrant)) in results.into_iter().zip(&entrants) {
+            let result = result.unwrap_or_else(|error| failed(entrant.system.name, &entrant.machine, error));
+            played.push((*at, result));
+        }
+        played.sort_by_key(|(at, _)| *at);
+        let mut played: Vec<Played> = played.into_iter().map(|(_, played)| played).collect();
         drop(progress);
+        if let Some(error) = &played[0].row.error {
+            return Err(error.clone());
+        }
+        let fast_ns = played[0].row.time().map(|time| time.0);
+        for row in played.iter_mut().map(|played| &mut played.row).filter(|row| row.error.is_none()) {
+            row.fast_only_ns = fast_ns;
+            row.slowdown = row.time().zip(fast_ns).map(|(t, fast)| t.0 as f64 / fast.max(1) as f64);
+        }
         self.tell(played)
     }
 
@@ -121,16 +160,14 @@ impl Trial<'_> {
         }
     }
 
-    /// Predicts and then runs one system.
-    fn play(
+    /// Predicts a system, and makes it ready to run.
+    fn enter<'t>(
         &self,
         system: &str,
-        task: &Task,
+        task: &'t Task,
         machine: &Machine,
         times: &Times,
-        fast_ns: Option<u64>,
-        peak: u64,
-    ) -> Result<Played, String> {
+    ) -> Result<(Entrant<'t>, Prepared), String> {
         let model = machine::beside_measured_times(machine);
         let system = named(system).map_err(|error| error.to_string())?;
         let program: &Program = &task.training;
@@ -138,35 +175,71 @@ impl Trial<'_> {
         let setting = Setting::of(program, &model, times).with(options);
         let (predicted, prepared) = predict(system, &setting).map_err(|error| error.to_string())?;
         let Wired { task, machine, prepared, .. } = Wired::new(task, machine, prepared);
-        let machine = &machine;
-        let warmup = prepared.warmup;
-        let mut trainer = self.trainer(&task, machine, prepared)?;
-        let (mut lessons, mut events) = (Vec::new(), Vec::new());
-        for iteration in 0..warmup + self.iterations {
-            let last = iteration + 1 == warmup + self.iterations;
-            if last {
-                trainer.record_events();
+        Ok((Entrant { system, task, machine, predicted: predicted.time() }, prepared))
+    }
+
+    /// Runs all systems, side by side where memory is large enough for that.
+    fn play(
+        &self,
+        entrants: &[(usize, Entrant<'_>)],
+        ready: Vec<Prepared>,
+        peak: u64,
+        mut tick: impl FnMut(),
+    ) -> Vec<Result<Played, String>> {
+        let memory = entrants.iter().flat_map(|(_, entrant)| &entrant.machine.tiers);
+        let memory: Bytes = memory.filter(|tier| tier.computable).map(|tier| tier.capacity).sum();
+        let at_once = if memory.0 <= supply::memory().0 / 2 { entrants.len().max(1) } else { 1 };
+        let mut ready = ready.into_iter();
+        let mut all = Vec::new();
+        for group in entrants.chunks(at_once) {
+            let mut running: Vec<Result<Turns<'_>, String>> = Vec::new();
+            for ((_, entrant), prepared) in group.iter().zip(ready.by_ref()) {
+                running.push(self.start(entrant, prepared));
             }
-            lessons.push(trainer.iterate().map_err(|error| error.to_string())?);
-            if last {
-                events = trainer.take_events();
+            for round in 0..self.iterations {
+                for turns in &mut running {
+                    if let Ok(going) = turns
+                        && let Err(error) = going.take(round + 1 == self.iterations)
+                    {
+                        *turns = Err(error);
+                    }
+                }
+                if at_once > 1 {
+                    tick();
+                }
             }
+            all.extend(running.into_iter().map(|turns| turns.and_then(|turns| self.finish(turns, peak))));
         }
-        let counted = &lessons[warmup as usize..];
+        all
+    }
+
+    /// Begins a system's run with the iterations that do not count.
+    fn start<'t>(&self, entrant: &'t Entrant<'t>, prepared: Prepared) -> Result<Turns<'t>, String> {
+        let warmup = prepared.warmup;
+        let trainer = self.trainer(&entrant.task, &entrant.machine, prepared)?;
+        let mut turns = Turns { entrant, trainer, lessons: Vec::new(), events: Vec::new() };
+        for _ in 0..warmup {
+            turns.take(false)?;
+        }
+        Ok(turns)
+    }
+
+    /// What a run that is over has to show.
+    fn finish(&self, turns: Turns<'_>, peak: u64) -> Result<Played, String> {
+        let Turns { entrant, mut trainer, lessons, events } = turns;
+        let (system, machine) = (entrant.system.name, &entrant.machine);
+        let counted = &lessons[lessons.len() - self.iterations as usize..];
         let emulated = |tier: TierId| trainer.emulated(tier);
-        let mut row =
-            Row { emulated: wired::emulated(&trainer, machine), ..self.row(system.name, machine, peak) };
+        let mut row = Row { emulated: wired::emulated(&trainer, machine), ..self.row(system, machine, peak) };
         row.iteration_ns = counted.iter().map(|l| l.figures.time.0).collect();
         row.loss = lessons.iter().map(|l| f64::from(l.loss)).collect();
         row.fetched_bytes = counted.iter().map(|l| l.figures.fetched).sum();
         row.evicted_bytes = counted.iter().map(|l| l.figures.evicted).sum();
         row.stall_ns = counted.iter().map(|l| l.figures.stall.0).sum();
         row.peak_fast_bytes = trainer.totals().peak.first().copied().unwrap_or_default();
-        row.predicted_ns = Some(predicted.time().0);
-        row.fast_only_ns = fast_ns.or(row.time().map(|time| time.0));
-        row.slowdown = row.time().zip(row.fast_only_ns).map(|(t, fast)| t.0 as f64 / fast.max(1) as f64);
-        let header = Header::measured(&task.training.trace, machine, system.name, emulated);
-        let run = (system.name == "tiercel").then(|| Run::new(Log::new(header, &events)));
+        row.predicted_ns = Some(entrant.predicted.0);
+        let header = Header::measured(&entrant.task.training.trace, machine, system, emulated);
+        let run = (system == "tiercel").then(|| Run::new(Log::new(header, &events)));
         let score = trainer.evaluate().map_err(|error| error.to_string())?.map(|score| score.accuracy());
         row.output_hash = Some(format!("{:016x}", trainer.digest().map_err(|error| error.to_string())?));
         Ok(Played { row, run, score })
@@ -205,5 +278,19 @@ impl Trial<'_> {
         };
         text += &format!("the page: {}\n", self.html.display());
         Ok(text)
+    }
+}
+
+impl Turns<'_> {
+    /// One iteration; what happens in the last one is kept.
+    fn take(&mut self, last: bool) -> Result<(), String> {
+        if last {
+            self.trainer.record_events();
+        }
+        self.lessons.push(self.trainer.iterate().map_err(|error| error.to_string())?);
+        if last {
+            self.events = self.trainer.take_events();
+        }
+        Ok(())
     }
 }

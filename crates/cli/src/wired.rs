@@ -61,8 +61,8 @@ impl<'t> Wired<'t> {
             return Ok(Wired::new(task, &machine, prepared));
         }
         let machine = machine::as_probed(machine.clone())?;
-        let measured = timing::measure(program, &machine, threads, &mut Kept::open(threads), false)?;
-        let (model, times) = (machine::beside_measured_times(&machine), Times::new(measured.times));
+        let measured = timing::measure(program, &machine, threads, &mut Kept::open(threads), false)?.told();
+        let (model, times) = (machine::beside_measured_times(&machine), Times::new(measured));
         (setting.machine, setting.times) = (&model, &times);
         let progress = Progress::alone("planning");
         let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;

@@ -263,6 +263,23 @@ fn nobody_sees_colour_or_progress_who_is_not_at_a_terminal() {
     assert!(!output.stdout.contains(&0x1b));
 }
 
+/// Where nothing can be kept, this machine is measured all the same, and why it was not kept is said in a line.
+#[test]
+fn this_machine_is_known_where_nothing_can_be_kept() {
+    let folder = Folder::new("unkept");
+    let cache = folder.file("cache", "a file where a folder should be");
+    let arguments = ["run", "mlp", "--batch", "8", "--fast", "50%", "--system", "cachedarrays-lmp", "--json"];
+    let output = command(&arguments).env("XDG_CACHE_HOME", &cache).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let [first, second] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(first.starts_with("tiercel: measuring this machine for the first time"), "{said}");
+    let start = format!(
+        "tiercel: what was measured of this machine is not kept for the next time: cannot write `{cache}/tiercel/here-"
+    );
+    assert!(second.starts_with(&start) && second.ends_with("Not a directory (os error 20)"), "{said}");
+}
+
 /// The machine is measured when somebody first asks for it, and kept.
 #[test]
 fn this_machine_is_measured_once() {

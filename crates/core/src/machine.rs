@@ -12,7 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::kernels::{FileKernels, Kernels};
-use crate::units::{Bandwidth, Bytes, Nanos, TierId, text};
+use crate::units::{Bandwidth, Bytes, Nanos, TierId, UnitError, text};
 
 /// The unit that heaps hand out memory in, unless a tier asks for more.
 pub const GRAIN: Bytes = Bytes(64);
@@ -74,6 +74,10 @@ pub struct Tier {
     /// A limit on reads and writes together, where that is less than their sum.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub combined: Option<Bandwidth>,
+    /// How much of its two directions it does at once, where they are in each other's way: the shares of their full speeds
+    /// that they reach together. At 2 neither notices the other, at 1 they take turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplex: Option<f64>,
     /// The time until the first byte arrives.
     #[serde(default, with = "text")]
     pub latency: Nanos,
@@ -89,6 +93,16 @@ pub struct Tier {
     /// What a gigabyte (10⁹ bytes) costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_gb: Option<f64>,
+}
+
+impl Tier {
+    /// The seconds that it takes at least to read so many bytes and to write so many others meanwhile.
+    pub fn flow(&self, read: f64, written: f64) -> f64 {
+        let (read_time, write_time) = (read / self.read.0, written / self.write.0);
+        let both = self.combined.map_or(0.0, |both| (read + written) / both.0);
+        let turns = self.duplex.map_or(0.0, |duplex| (read_time + write_time) / duplex);
+        read_time.max(write_time).max(both).max(turns)
+    }
 }
 
 fn yes() -> bool {
@@ -162,6 +176,9 @@ pub struct Link {
     pub to: TierId,
     /// The time that every copy takes before its first byte moves.
     pub latency: Nanos,
+    /// The time that a copy takes before its first byte moves where it has been under way while the link served others, as
+    /// requests to a disk are; the latency where absent.
+    pub spacing: Option<Nanos>,
     /// Bandwidth by number of copy threads, fewest threads first.
     pub curve: Vec<(u32, Bandwidth)>,
     /// How many copy threads serve this link.
@@ -236,6 +253,8 @@ struct FileLink {
     to: String,
     #[serde(default, with = "text")]
     latency: Nanos,
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    spacing: Option<Nanos>,
     threads: u32,
     bandwidth: BTreeMap<String, String>,
 }
@@ -279,6 +298,7 @@ impl Machine {
                 from: tier(&link.from)?,
                 to: tier(&link.to)?,
                 latency: link.latency,
+                spacing: link.spacing,
                 threads: link.threads,
                 curve,
             });
@@ -318,6 +338,7 @@ impl Machine {
             from: self.tier(link.from).name.clone(),
             to: self.tier(link.to).name.clone(),
             latency: link.latency,
+            spacing: link.spacing,
             threads: link.threads,
             bandwidth: link.curve.iter().map(|(t, b)| (t.to_string(), b.exact())).collect(),
         });
@@ -369,6 +390,9 @@ impl Machine {
                     return wrong(format!("tier `{name}`: {what} bandwidth must be above zero"));
                 }
             }
+            if let Some(duplex) = tier.duplex.filter(|d| !(*d > 0.0 && *d <= 2.0)) {
+                return wrong(format!("tier `{name}`: duplex is {duplex}; it is above 0 and at most 2"));
+            }
             if tier.computable && matches!(tier.backing, Backing::File(_)) {
                 return wrong(format!(
                     "tier `{name}` is a file: kernels cannot work on it; write `computable = false`"
@@ -396,6 +420,12 @@ impl Machine {
             }
             if link.threads == 0 || link.curve.is_empty() || link.curve.iter().any(|(t, _)| *t == 0) {
                 return wrong(format!("{at} needs at least one copy thread and one bandwidth"));
+            }
+            if let Some(spacing) = link.spacing.filter(|spacing| *spacing > link.latency) {
+                return wrong(format!(
+                    "{at}: a spacing of {spacing} is more than the latency, {}",
+                    link.latency
+                ));
             }
             if link.curve.iter().any(|(_, b)| !speed_ok(*b)) {
                 return wrong(format!("{at}: bandwidth must be above zero"));
@@ -464,15 +494,18 @@ fn speed_ok(speed: Bandwidth) -> bool {
 pub(crate) mod optional {
     use super::*;
 
-    pub fn serialize<S: Serializer>(value: &Option<Bandwidth>, to: S) -> Result<S::Ok, S::Error> {
-        use text::Exact;
+    pub fn serialize<S: Serializer, T: text::Exact>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => to.serialize_some(&value.exact()),
             None => to.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bandwidth>, D::Error> {
+    pub fn deserialize<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: FromStr<Err = UnitError>,
+    {
         text::deserialize(from).map(Some)
     }
 }

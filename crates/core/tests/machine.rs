@@ -1,7 +1,7 @@
 //! Machine files: what reads, what does not, and what the errors say.
 
 use expect_test::{Expect, expect};
-use tiercel_core::{Bandwidth, Bytes, Machine, TierId};
+use tiercel_core::{Bandwidth, Bytes, Machine, Nanos, TierId};
 
 const SOUND: &str = r#"
 name = "two"
@@ -43,6 +43,18 @@ fn a_machine_reads_back_what_it_wrote() {
         assert_eq!(machine.tiers[1].backing.to_string(), backing);
         assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine));
     }
+}
+
+#[test]
+fn how_directions_and_copies_share_a_device_reads_back() {
+    let toml = SOUND.replace("price_per_gb = 7.85", "duplex = 1.25");
+    let machine = Machine::parse(&toml.replace("\"1 us\"", "\"1 us\"\nspacing = \"400 ns\"")).unwrap();
+    assert_eq!(machine.tiers[1].duplex, Some(1.25));
+    assert_eq!(machine.links[1].spacing, Some(Nanos(400)));
+    assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine.clone()));
+    // Both ways together have 1.25 of their full speeds: the bytes of a second each take 1.6 seconds.
+    assert_eq!(machine.tiers[1].flow(39e9, 13e9), 1.6);
+    assert_eq!(machine.tiers[1].flow(39e9, 0.0), 1.0);
 }
 
 #[test]
@@ -131,6 +143,16 @@ fn a_wrong_figure_is_named() {
         "name = \"two\"\ncontention = 1.5",
         expect!["machine `two`: contention is 1.5; it lies between 0 and 1"],
     );
+    refuse(
+        "price_per_gb = 7.85",
+        "duplex = 2.5",
+        expect!["machine `two`: tier `slow`: duplex is 2.5; it is above 0 and at most 2"],
+    );
+    refuse(
+        "latency = \"1 us\"",
+        "latency = \"1 us\"\nspacing = \"2 us\"",
+        expect!["machine `two`: link slow → fast: a spacing of 2 µs is more than the latency, 1 µs"],
+    );
 }
 
 #[test]
@@ -150,7 +172,7 @@ fn a_wrong_word_is_shown_where_it_stands() {
                |
             13 | latencey = "174 ns"
                | ^^^^^^^^
-            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `latency`, `computable`, `caches`, `backing`, `price_per_gb`
+            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `duplex`, `latency`, `computable`, `caches`, `backing`, `price_per_gb`
         "#]],
     );
     refuse(

@@ -1,7 +1,7 @@
-//! Files that are there as a whole or not at all: plans, reports, machines, profiles.
+//! Files that are there as a whole or not at all: plans, reports, machines, profiles, checkpoints.
 //!
 //! A file is written under another name beside its place, synced, and renamed. Whoever ends the program early calls
-//! [`discard`], so that nothing half-written is left.
+//! [`discard`], so that nothing half-written is left; what is about to be written then waits for the end.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,11 +15,27 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     ASIDE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes what is half-written, for a program that is about to end.
+/// Removes what is half-written, for a program that is about to end: from now on no file is begun any more.
 pub fn discard() {
-    for path in unfinished().drain(..) {
+    let mut all = unfinished();
+    for path in all.drain(..) {
         let _ = fs::remove_file(path);
     }
+    // Whoever is about to write waits for the lock until the program has ended.
+    std::mem::forget(all);
+}
+
+/// Begins a file that is to be renamed when it is whole; [`finished`] must hear of it then, or when it was removed.
+pub(crate) fn begin(aside: &Path) -> io::Result<File> {
+    let mut all = unfinished();
+    let file = File::create(aside)?;
+    all.push(aside.to_path_buf());
+    Ok(file)
+}
+
+/// Says that a file that was begun has its name now, or is gone.
+pub(crate) fn finished(aside: &Path) {
+    unfinished().retain(|other| other != aside);
 }
 
 /// Whether a file could be written to `path`, by writing an empty one beside it.
@@ -29,9 +45,8 @@ pub fn try_place(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let aside = aside(path);
-    unfinished().push(aside.clone());
-    let tried = File::create(&aside).and_then(|_| fs::remove_file(&aside));
-    unfinished().retain(|other| *other != aside);
+    let tried = begin(&aside).and_then(|_| fs::remove_file(&aside));
+    finished(&aside);
     tried
 }
 
@@ -45,8 +60,7 @@ pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
         return fs::write(path, contents);
     }
     let aside = aside(path);
-    unfinished().push(aside.clone());
-    let written = File::create(&aside).and_then(|mut file| {
+    let written = begin(&aside).and_then(|mut file| {
         file.write_all(contents)?;
         file.sync_all()?;
         fs::rename(&aside, path)
@@ -55,7 +69,7 @@ pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
         // It may not have come to be.
         let _ = fs::remove_file(&aside);
     }
-    unfinished().retain(|other| *other != aside);
+    finished(&aside);
     written
 }
 

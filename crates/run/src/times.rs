@@ -61,8 +61,7 @@ fn roofline(machine: &Machine, kernel: &Kernel, traffic: &[Traffic]) -> Nanos {
     let busiest = traffic.iter().map(|t| {
         let tier = machine.tier(t.tier);
         let apart = t.read.0 as f64 / tier.read.0 + t.write.0 as f64 / tier.write.0;
-        let together = tier.combined.map_or(0.0, |both| (t.read.0 + t.write.0) as f64 / both.0);
-        apart.max(together)
+        apart.max(tier.flow(t.read.0 as f64, t.write.0 as f64))
     });
     Nanos::from_seconds(busiest.fold(compute, f64::max))
 }

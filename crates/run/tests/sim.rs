@@ -96,6 +96,27 @@ fn a_copy_takes_latency_and_bytes_over_bandwidth() {
 }
 
 #[test]
+fn latencies_pass_in_line_where_a_link_has_a_spacing() {
+    let mut machine = machine(1.0);
+    machine.links[0].spacing = Some(Nanos(30));
+    let mut sim = Sim::new(machine);
+    let first = sim.copy(order(FAST, SLOW, 4_000));
+    let second = sim.copy(order(FAST, SLOW, 4_000));
+    // A third that stands in line only from when the first has ended.
+    let after = CopyOrder { after: &[first], ..order(FAST, SLOW, 4_000) };
+    let third = sim.copy(after);
+    sim.wait(first).unwrap();
+    assert_eq!(sim.now(), Nanos(100 + 1_000));
+    sim.wait(second).unwrap();
+    assert_eq!(sim.now(), Nanos(1_100 + 30 + 1_000));
+    sim.wait(third).unwrap();
+    assert_eq!(sim.now(), Nanos(2_130 + 30 + 1_000), "its latency has passed meanwhile");
+    let alone = sim.copy(order(FAST, SLOW, 4_000));
+    sim.wait(alone).unwrap();
+    assert_eq!(sim.now(), Nanos(3_160 + 100 + 1_000));
+}
+
+#[test]
 fn copies_on_one_link_queue_and_directions_run_side_by_side() {
     let mut sim = Sim::new(machine(1.0));
     let first = sim.copy(order(FAST, SLOW, 4_000_000));

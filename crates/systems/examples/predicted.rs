@@ -4,13 +4,15 @@
 //!     cargo run --release -p tiercel-systems --example predicted [-- NET ...]
 //!
 //! The simulation knows the machine as it was probed and each kernel as it was measured alone, nothing of the run itself.
+//! The machine is probed anew before every network, and its disk before every system: one that others use, too, is not what
+//! it was minutes ago.
 //! Only iterations during which other programs left the processor alone count, the middle one of them; a row without any
 //! says so, and tells the shortest.
 
 use std::time::{Duration, Instant};
 
 use tiercel_core::{Backing, Bytes, Machine, Nanos, TierId};
-use tiercel_profile::probe::here;
+use tiercel_profile::probe::{self, here, probe};
 use tiercel_profile::quiet::{self, Others};
 use tiercel_profile::{Kept, Survey};
 use tiercel_run::kernels::{Library, prepare};
@@ -32,24 +34,26 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let folder = here::folder().display().to_string();
+    let folder = here::folder();
+    std::fs::create_dir_all(&folder)?;
     println!(
         "{:<10} {:<10} {:<18} {:>10} {:>10} {:>8}",
         "slow", "net", "system", "predicted", "measured", "error"
     );
     let mut rows: Vec<Row> = Vec::new();
-    for slow in [Backing::Throttled, Backing::File(folder)] {
+    for slow in [Backing::Throttled, Backing::File(folder.display().to_string())] {
         let kind = if slow == Backing::Throttled { "throttled" } else { "file" };
-        let machine = here::machine_with(&slow, |_| ())?;
         for (net, batch, image) in NETS {
             if !wanted.is_empty() && !wanted.iter().any(|name| name == net) {
                 continue;
             }
+            let machine = probe(&probe::Settings { slow: Some(slow.clone()) }, |_| ())?.machine;
             let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
             let program = nets::find(net).ok_or("no such network")?.build(&options)?;
             let task = Task::new(program, batch, |program| prepare(program, threads));
             let (times, known) = kernels(&task, &machine, threads)?;
             for system in &ALL {
+                let machine = probe::again(&machine)?;
                 match play(system, &task, &machine, &times, threads) {
                     Ok((predicted, measured, calm)) => {
                         let error = predicted.0 as f64 / measured.0.max(1) as f64 - 1.0;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tiercel_core::{
-    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Policy, Stamped, Step,
+    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Policy, Span, Stamped, Step,
     Ticket, Totals,
 };
 use tiercel_run::{Executor, Iteration, Sim, Work, World};
@@ -211,6 +211,10 @@ impl Backend for Counting {
 
     fn cancel(&mut self, ticket: Ticket) {
         self.world.cancel(ticket);
+    }
+
+    fn span(&self, ticket: Ticket) -> Option<Span> {
+        self.world.span(ticket)
     }
 
     fn forget(&mut self, ticket: Ticket) {

@@ -24,7 +24,7 @@ use crate::quiet;
 pub const IMPLEMENTATION: &str = concat!(env!("CARGO_PKG_VERSION"), "+4");
 
 /// The file's own version.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What is written at least, where it takes long.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -82,7 +82,8 @@ impl Kept {
     /// The same from another folder.
     pub fn open_in(folder: &Path, threads: usize) -> Kept {
         let processor = processor();
-        let key = tiercel_run::kernels::random::name(&format!("{processor}/{threads}/{IMPLEMENTATION}"));
+        let key =
+            tiercel_run::kernels::random::name(&format!("{FORMAT}/{processor}/{threads}/{IMPLEMENTATION}"));
         let path = folder.join(format!("kernels-{}-{threads}-{key:016x}.json", here::host()));
         let implementation = IMPLEMENTATION.to_string();
         let contents =
@@ -198,7 +199,8 @@ fn memory(tier: &Tier) -> String {
     match &tier.backing {
         Backing::Throttled => {
             let both = tier.combined.map_or(String::new(), |both| format!(":{}", both.0));
-            format!("throttled:{}:{}{both}", tier.read.0, tier.write.0)
+            let turns = tier.duplex.map_or(String::new(), |share| format!(":duplex {share}"));
+            format!("throttled:{}:{}{both}{turns}", tier.read.0, tier.write.0)
         }
         other => other.to_string(),
     }

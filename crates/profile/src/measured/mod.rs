@@ -121,7 +121,8 @@ impl<'a> Survey<'a> {
     }
 
     /// Measures what is not known, in the order of the trace. `tick` hears of every time and says whether to go on; what is
-    /// known by then is kept in any case. Returns whether all of it is known.
+    /// known by then is kept in any case. Returns whether all of it is known. Where it cannot be written, all of it is measured
+    /// before that is told.
     pub fn measure(&self, kept: &mut Kept, mut tick: impl FnMut() -> bool) -> Result<bool, ProfileError> {
         let missing: Vec<(Step, Vec<Vec<TierId>>)> =
             self.distinct.iter().map(|(step, all)| (*step, self.missing(kept, *step, all))).collect();
@@ -135,13 +136,12 @@ impl<'a> Survey<'a> {
         let mut going = true;
         for (step, placements) in wanted {
             let signature = &self.kernels[step.0 as usize];
-            let mut written = Ok(());
             watch.time(*step, signature, placements, |tiers, time| {
-                written = kept.put(&signature.text, self.machine, tiers, time);
-                going = tick() && written.is_ok();
+                // It is written once more in the end, and what goes wrong then is told.
+                let _ = kept.put(&signature.text, self.machine, tiers, time);
+                going = tick();
                 going
             })?;
-            written.map_err(|error| failed(kept, error))?;
             if !going {
                 break;
             }

@@ -112,11 +112,9 @@ fn charge(machine: &Machine, kernel: &Kernel, tiers: &[TierId], id: TierId) -> f
     flow(tier, &traffic)
 }
 
-/// How long bytes take on a tier whose directions are apart, in nanoseconds.
+/// How long bytes take on a tier, in nanoseconds.
 fn flow(tier: &Tier, traffic: &Traffic) -> f64 {
-    let (read, written) = (traffic.read.0 as f64, traffic.write.0 as f64);
-    let both = tier.combined.map_or(0.0, |both| (read + written) / both.0);
-    1e9 * (read / tier.read.0).max(written / tier.write.0).max(both)
+    1e9 * tier.flow(traffic.read.0 as f64, traffic.write.0 as f64)
 }
 
 #[cfg(test)]

@@ -5,6 +5,10 @@
 //! iteration would have them: emptied, then filled with the operands that were in use shortly before. Otherwise a kernel
 //! that is run again and again would find everything in the caches and look faster than it is. What a kernel changes in
 //! place is given its first contents again, so that numbers neither grow nor vanish from one run to the next.
+//!
+//! A kernel that works on little is filled for by a rehearsal: the kernel itself, with other memory for what is to be cold.
+//! Then every thread has its own part of the warm operands at hand and is awake, as the kernel before would leave it; a
+//! thread that has slept while caches were emptied takes longer to wake than such a kernel takes.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -38,6 +42,19 @@ pub(super) struct Stopwatch<'p> {
     manager: Manager<Stage<Bench>>,
     /// The machine's tiers that kernels can work on; the manager's tiers in the same order.
     tiers: Vec<TierId>,
+    /// Kernels that work on at most so much are rehearsed.
+    little: Bytes,
+}
+
+/// What is done to the caches before a run.
+#[derive(Clone, Copy, PartialEq)]
+enum Caches {
+    /// They stay as they are.
+    Left,
+    /// They are emptied.
+    Emptied,
+    /// They are emptied, and filled with the warm operands.
+    Filled,
 }
 
 impl<'p> Stopwatch<'p> {
@@ -54,12 +71,15 @@ impl<'p> Stopwatch<'p> {
             let each = signature.operands.iter().map(|(id, ..)| program.trace.tensor(*id).bytes);
             each.map(|bytes| Bytes(bytes.0.next_multiple_of(4096))).sum()
         };
-        let most = kernels.iter().map(size).max().unwrap_or_default();
+        // A rehearsal leaves room in the caches for the run that counts.
+        let little = Bytes(cache.0 / 2);
+        let twice = |size: Bytes| if size <= little { size + size } else { size };
+        let most = kernels.iter().map(size).map(twice).max().unwrap_or_default();
         let bench = bench(machine, &tiers, Bytes(most.0 + (1 << 20)));
         let library = Library::new(program, threads).map_err(ProfileError::Library)?;
         let host = Host::open(&bench)?;
         let stage = Stage::new(host, Bench::new(library, program, cache));
-        Ok(Stopwatch { program, manager: Manager::new(bench, stage), tiers })
+        Ok(Stopwatch { program, manager: Manager::new(bench, stage), tiers, little })
     }
 
     /// Times one kernel in each of these placements. Each time is told as soon as it is known, with the share of the
@@ -73,6 +93,7 @@ impl<'p> Stopwatch<'p> {
     ) -> Result<(), ProfileError> {
         let mut bodies: Vec<Vec<Option<ObjectId>>> =
             vec![vec![None; self.tiers.len()]; signature.operands.len()];
+        let stand_ins = self.stand_ins(signature)?;
         for (at, placement) in placements.iter().enumerate() {
             let mut operands = Vec::with_capacity(placement.len());
             for ((body, tier), (id, access, bytes)) in
@@ -87,18 +108,47 @@ impl<'p> Stopwatch<'p> {
                 };
                 operands.push(Operand { object, access: *access, bytes: *bytes });
             }
+            let rehearsal = self.rehearsal(&operands, &stand_ins);
             if at == 0 {
-                self.run(step, signature, &operands)?;
+                self.run(step, signature, &operands, None)?;
             }
-            let time = self.typical(step, signature, &operands)?;
+            let time = self.typical(step, signature, &operands, rehearsal.as_deref())?;
             if !told(placement, time) {
                 break;
             }
         }
-        for object in bodies.into_iter().flatten().flatten() {
+        for object in bodies.into_iter().flatten().chain(stand_ins).flatten() {
             self.manager.retire(object)?;
         }
         Ok(())
+    }
+
+    /// Other memory for each cold operand of a kernel that is rehearsed: none of one that works on much.
+    fn stand_ins(&mut self, signature: &Signature) -> Result<Vec<Option<ObjectId>>, ProfileError> {
+        let trace = &self.program.trace;
+        let size: Bytes = signature.operands.iter().map(|(id, ..)| trace.tensor(*id).bytes).sum();
+        if size > self.little {
+            return Ok(Vec::new());
+        }
+        let cold = signature.operands.iter().zip(&signature.warm);
+        cold.map(|((id, ..), warm)| (!warm).then(|| self.body(trace.tensor(*id), TierId(0))).transpose())
+            .collect()
+    }
+
+    /// The operands of a rehearsal; `None` where there is none. An emulated tier would charge for it, and threads would
+    /// sleep until it has.
+    fn rehearsal(&self, operands: &[Operand], stand_ins: &[Option<ObjectId>]) -> Option<Vec<Operand>> {
+        let host = self.manager.backend().host();
+        let emulated =
+            |operand: &Operand| self.manager.place(operand.object).is_some_and(|at| host.emulated(at.tier));
+        if stand_ins.len() != operands.len() || operands.iter().any(emulated) {
+            return None;
+        }
+        let other = |(operand, stand_in): (&Operand, &Option<ObjectId>)| Operand {
+            object: stand_in.unwrap_or(operand.object),
+            ..*operand
+        };
+        Some(operands.iter().zip(stand_ins).map(other).collect())
     }
 
     /// A tensor's own stretch of one tier, with contents.
@@ -127,11 +177,12 @@ impl<'p> Stopwatch<'p> {
         step: Step,
         signature: &Signature,
         operands: &[Operand],
+        rehearsal: Option<&[Operand]>,
     ) -> Result<(Nanos, f64), ProfileError> {
         let mut best = (Nanos(u64::MAX), 1.0);
         for _ in 0..TRIES {
             let others = Others::since_now();
-            let time = self.quartile(step, signature, operands)?;
+            let time = self.quartile(step, signature, operands, rehearsal)?;
             let share = others.share();
             if share <= quiet::LITTLE {
                 return Ok((time, share));
@@ -148,11 +199,12 @@ impl<'p> Stopwatch<'p> {
         step: Step,
         signature: &Signature,
         operands: &[Operand],
+        rehearsal: Option<&[Operand]>,
     ) -> Result<Nanos, ProfileError> {
         let started = Instant::now();
         let mut times = Vec::new();
         loop {
-            times.push(self.run(step, signature, operands)?);
+            times.push(self.run(step, signature, operands, rehearsal)?);
             let spent = started.elapsed();
             let enough = times.len() >= LEAST || (times.len() >= 2 && spent > BUDGET * 5);
             if (spent > BUDGET && enough) || times.len() == MOST {
@@ -169,6 +221,7 @@ impl<'p> Stopwatch<'p> {
         step: Step,
         signature: &Signature,
         operands: &[Operand],
+        rehearsal: Option<&[Operand]>,
     ) -> Result<Nanos, ProfileError> {
         let trace = &self.program.trace;
         for (operand, (id, ..)) in operands.iter().zip(&signature.operands) {
@@ -176,6 +229,22 @@ impl<'p> Stopwatch<'p> {
                 self.fill(operand.object, trace.tensor(*id))?;
             }
         }
+        let Some(rehearsal) = rehearsal else {
+            return self.play(step, signature, operands, Caches::Filled);
+        };
+        self.play(step, signature, rehearsal, Caches::Emptied)?;
+        self.play(step, signature, operands, Caches::Left)
+    }
+
+    /// The time of the kernel alone, after whatever is done to the caches.
+    fn play(
+        &mut self,
+        step: Step,
+        signature: &Signature,
+        operands: &[Operand],
+        caches: Caches,
+    ) -> Result<Nanos, ProfileError> {
+        let trace = &self.program.trace;
         self.manager.begin(step, operands)?;
         let mut places = Vec::with_capacity(operands.len());
         for operand in operands {
@@ -185,11 +254,13 @@ impl<'p> Stopwatch<'p> {
         let mut traffic = Vec::new();
         traffic_of(&self.manager, operands, &mut traffic);
         let stage = self.manager.backend_mut();
-        stage.kernels_mut().empty_caches();
+        if caches != Caches::Left {
+            stage.kernels_mut().empty_caches();
+        }
         for ((place, _), ((id, ..), warm)) in
             places.iter().zip(signature.operands.iter().zip(&signature.warm))
         {
-            if *warm {
+            if *warm && caches == Caches::Filled {
                 // To save is to read every byte.
                 stage.save(trace.tensor(*id), *place).map_err(|why| Error::Kernel { step, why })?;
             }
@@ -219,7 +290,8 @@ fn bench(machine: &Machine, tiers: &[TierId], size: Bytes) -> Machine {
         for (from, to) in [(at - 1, at), (at, at - 1)] {
             // Nothing is copied.
             let curve = vec![(1, Bandwidth::gb(1.0))];
-            links.push(Link { from: TierId(from), to: TierId(to), latency: Nanos::ZERO, curve, threads: 1 });
+            let (from, to, latency) = (TierId(from), TierId(to), Nanos::ZERO);
+            links.push(Link { from, to, latency, spacing: None, curve, threads: 1 });
         }
     }
     let mut bench = machine.clone();

@@ -13,6 +13,8 @@ use super::{ProbeError, median};
 pub(super) struct Direction {
     pub(super) curve: Vec<(u32, Bandwidth)>,
     pub(super) latency: Nanos,
+    /// Of a file: the time that each copy adds to many at once.
+    pub(super) spacing: Option<Nanos>,
 }
 
 impl Direction {
@@ -30,14 +32,17 @@ pub(super) struct Copies {
     pub(super) down: Direction,
     /// Towards the first.
     pub(super) up: Direction,
-    /// Both directions at once, added up.
-    pub(super) both: Bandwidth,
+    /// How much of both directions there is at once: the shares of their own speeds, added up.
+    pub(super) duplex: f64,
     /// Whether the system's cache is in the way.
     pub(super) buffered: bool,
 }
 
 /// The engine has at least so many requests to a file in flight.
 const FILE_THREADS: [u32; 2] = [8, 16];
+
+/// Copies that are under way at once where that is measured.
+const MANY: u64 = 16;
 
 /// How long one pass over a file may take.
 const PASS: Duration = Duration::from_millis(400);
@@ -46,12 +51,8 @@ const PASS: Duration = Duration::from_millis(400);
 pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<Copies, ProbeError> {
     let file = ends.iter().any(|tier| matches!(tier.backing, Backing::File(_)));
     let counts = if file { &FILE_THREADS[..] } else { counts };
-    let mut copies = Copies {
-        down: Direction { curve: Vec::new(), latency: Nanos::ZERO },
-        up: Direction { curve: Vec::new(), latency: Nanos::ZERO },
-        both: Bandwidth(1.0),
-        buffered: false,
-    };
+    let unknown = || Direction { curve: Vec::new(), latency: Nanos::ZERO, spacing: None };
+    let mut copies = Copies { down: unknown(), up: unknown(), duplex: 0.0, buffered: false };
     for (at, &threads) in counts.iter().enumerate() {
         let mut host = Host::open(&pair(ends, size, threads))?;
         copies.buffered |= host.buffered(TierId(1));
@@ -61,12 +62,17 @@ pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<C
             let speed = median(bytes, || copy(&mut host, from, to, bytes))?;
             direction.curve.push((threads, speed));
             if at == 0 {
-                direction.latency = latency(&mut host, from, to)?;
+                direction.latency = pages(&mut host, (from, to), 1)?;
+                if file {
+                    let many = pages(&mut host, (from, to), MANY)?.saturating_sub(direction.latency);
+                    direction.spacing = Some(Nanos(many.0 / (MANY - 1)).min(direction.latency));
+                }
             }
         }
         let half = Bytes((bytes.0 / 2) >> 12 << 12);
-        let speed = median(half + half, || both(&mut host, half))?;
-        copies.both = super::faster(copies.both, speed);
+        let speed = median(half, || both(&mut host, half))?;
+        let share = |direction: &Direction| direction.curve.last().map_or(0.0, |(_, own)| speed.0 / own.0);
+        copies.duplex = (share(&copies.down) + share(&copies.up)).min(2.0).max(copies.duplex);
     }
     Ok(copies)
 }
@@ -77,6 +83,7 @@ fn pair(ends: [&Tier; 2], size: Bytes, threads: u32) -> Machine {
         from: TierId(from),
         to: TierId(to),
         latency: Nanos::ZERO,
+        spacing: None,
         curve: vec![(1, Bandwidth::gb(1.0))],
         threads,
     };
@@ -137,11 +144,17 @@ fn end(host: &mut Host, ticket: Ticket, (from, to): (u8, u8), bytes: Bytes) -> R
     Ok(())
 }
 
-/// The time of a copy that is over as soon as it has begun: one page.
-fn latency(host: &mut Host, from: u8, to: u8) -> Result<Nanos, ProbeError> {
+/// The time of so many copies at once that are over as soon as they have begun: a page each.
+fn pages(host: &mut Host, way: (u8, u8), count: u64) -> Result<Nanos, ProbeError> {
+    let page = Bytes(4096);
     let mut times = Vec::new();
     for _ in 0..51 {
-        times.push(copy(host, from, to, Bytes(4096))?);
+        let started = Instant::now();
+        let tickets: Vec<Ticket> = (0..count).map(|at| begin(host, way, Bytes(at * page.0), page)).collect();
+        for ticket in tickets {
+            end(host, ticket, way, page)?;
+        }
+        times.push(started.elapsed());
     }
     times.sort_unstable();
     Ok(Nanos(times[times.len() / 2].as_nanos() as u64))

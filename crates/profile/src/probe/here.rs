@@ -26,9 +26,28 @@ pub(crate) fn host() -> String {
     if name.is_empty() { "machine".to_string() } else { name }
 }
 
+/// This machine as far as it is known.
+#[derive(Debug)]
+pub struct Known {
+    /// The machine.
+    pub machine: Machine,
+    /// Why what was measured now could not be kept for the next time.
+    pub unkept: Option<ProbeError>,
+}
+
 /// This machine, from the file where it has been measured before.
-pub fn machine(note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
-    machine_at(&path(), Backing::File(folder().display().to_string()), note)
+pub fn machine(note: impl FnMut(&str)) -> Result<Known, ProbeError> {
+    machine_at(&path(), || Backing::File(spare().display().to_string()), note)
+}
+
+/// A folder for the file behind the slowest tier: where the machine is kept, or where anybody may write.
+fn spare() -> PathBuf {
+    let folder = folder();
+    let probe = folder.join("here");
+    match std::fs::create_dir_all(&folder).and_then(|()| tiercel_run::files::try_place(&probe)) {
+        Ok(()) => folder,
+        Err(_) => std::env::temp_dir(),
+    }
 }
 
 /// Where this machine is kept with another slow memory behind its own.
@@ -38,33 +57,32 @@ pub fn path_with(slow: &Backing) -> PathBuf {
 }
 
 /// This machine with another slow memory behind its own: a file in a folder, or memory that is slowed down.
-pub fn machine_with(slow: &Backing, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
+pub fn machine_with(slow: &Backing, note: impl FnMut(&str)) -> Result<Known, ProbeError> {
     let slow = match slow {
         Backing::File(path) => Backing::File(folder_of(Path::new(path))?.0.display().to_string()),
         other => other.clone(),
     };
-    machine_at(&path_with(&slow), slow, note)
+    machine_at(&path_with(&slow), || slow.clone(), note)
 }
 
-fn machine_at(path: &Path, slow: Backing, note: impl FnMut(&str)) -> Result<Machine, ProbeError> {
+fn machine_at(
+    path: &Path,
+    slow: impl FnOnce() -> Backing,
+    note: impl FnMut(&str),
+) -> Result<Known, ProbeError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Machine::parse(&text).map_err(|error| ProbeError::Kept {
-            what: "what was measured of this machine cannot be read; remove",
-            path: path.to_path_buf(),
-            error: error.to_string(),
-        }),
-        Err(_) => {
-            let kept = |error: std::io::Error| ProbeError::Kept {
-                what: "cannot make the folder of",
+        Ok(text) => {
+            let machine = Machine::parse(&text).map_err(|error| ProbeError::Kept {
+                what: "what was measured of this machine cannot be read; remove",
                 path: path.to_path_buf(),
                 error: error.to_string(),
-            };
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder).map_err(kept)?;
-            }
-            let found = probe(&Settings { slow: Some(slow) }, note)?;
-            keep_at(path, &found)?;
-            Ok(found.machine)
+            })?;
+            Ok(Known { machine, unkept: None })
+        }
+        Err(_) => {
+            let found = probe(&Settings { slow: Some(slow()) }, note)?;
+            let unkept = keep_at(path, &found).err();
+            Ok(Known { machine: found.machine, unkept })
         }
     }
 }

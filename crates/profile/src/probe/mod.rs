@@ -132,24 +132,9 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
     let mut buffered = false;
     for pair in 0..tiers.len().saturating_sub(1) {
         note(&format!("copying between {} and {}", tiers[pair].name, tiers[pair + 1].name));
-        let ends = [&tiers[pair], &tiers[pair + 1]];
-        let found = copies::measure(ends, size, &counts(cores))?;
-        buffered |= found.buffered;
-        let link = |from: usize, to: usize, direction: &copies::Direction| Link {
-            from: TierId(from as u8),
-            to: TierId(to as u8),
-            latency: direction.latency,
-            threads: direction.threads(),
-            curve: direction.curve.clone(),
-        };
-        links.push(link(pair, pair + 1, &found.down));
-        links.push(link(pair + 1, pair, &found.up));
-        if matches!(tiers[pair + 1].backing, Backing::File(_)) {
-            let best = |d: &copies::Direction| d.curve.iter().map(|c| c.1).fold(Bandwidth(1.0), faster);
-            (tiers[pair + 1].write, tiers[pair + 1].read) = (best(&found.down), best(&found.up));
-            tiers[pair + 1].latency = found.up.latency;
-            tiers[pair + 1].combined = Some(found.both);
-        }
+        let (both, through_cache) = link(&mut tiers, pair, size, &counts(cores))?;
+        links.extend(both);
+        buffered |= through_cache;
     }
     note("multiplying matrices");
     let gflops = compute::gflops(cores as usize);
@@ -165,6 +150,48 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
     // Distant tiers get their links as from a file.
     let machine = Machine::parse(&machine.to_toml()).expect("what was measured makes sense");
     Ok(Found { machine, rates, buffered, took: started.elapsed() })
+}
+
+/// The same machine with its files measured once more: a disk that others use, too, changes within minutes.
+pub fn again(machine: &Machine) -> Result<Machine, ProbeError> {
+    let (size, mut machine) = (buffer_size()?, machine.clone());
+    let file = |pair: &usize| matches!(machine.tiers[pair + 1].backing, Backing::File(_));
+    let pairs: Vec<usize> = (0..machine.tiers.len().saturating_sub(1)).filter(file).collect();
+    for pair in pairs {
+        let (both, _) = link(&mut machine.tiers, pair, size, &counts(machine.compute.threads))?;
+        for new in both {
+            let old = machine.links.iter_mut().find(|old| (old.from, old.to) == (new.from, new.to));
+            *old.expect("neighbours are linked") = new;
+        }
+    }
+    Ok(machine)
+}
+
+/// Both directions between a tier and the next, and whether the system's cache was in the way; what is behind a file is
+/// known from its copies alone.
+fn link(
+    tiers: &mut [Tier],
+    pair: usize,
+    size: Bytes,
+    counts: &[u32],
+) -> Result<([Link; 2], bool), ProbeError> {
+    let found = copies::measure([&tiers[pair], &tiers[pair + 1]], size, counts)?;
+    let link = |from: usize, to: usize, direction: &copies::Direction| Link {
+        from: TierId(from as u8),
+        to: TierId(to as u8),
+        latency: direction.latency,
+        spacing: direction.spacing,
+        threads: direction.threads(),
+        curve: direction.curve.clone(),
+    };
+    let both = [link(pair, pair + 1, &found.down), link(pair + 1, pair, &found.up)];
+    let slow = &mut tiers[pair + 1];
+    if matches!(slow.backing, Backing::File(_)) {
+        let best = |d: &copies::Direction| d.curve.iter().map(|c| c.1).fold(Bandwidth(1.0), faster);
+        (slow.write, slow.read) = (best(&found.down), best(&found.up));
+        (slow.latency, slow.duplex) = (found.up.latency, Some(found.duplex));
+    }
+    Ok((both, found.buffered))
 }
 
 fn faster(a: Bandwidth, b: Bandwidth) -> Bandwidth {
@@ -196,6 +223,7 @@ fn slow_tier(name: &str, backing: Backing, room: Bytes) -> Tier {
         read: Bandwidth(1.0),
         write: Bandwidth(1.0),
         combined: None,
+        duplex: None,
         latency: Nanos::ZERO,
         computable: false,
         caches: false,

@@ -45,25 +45,18 @@ impl Clock {
     }
 }
 
-/// One direction of a tier: when it is free again.
-#[derive(Debug)]
-struct Timeline {
-    speed: Bandwidth,
-    free: AtomicU64,
-}
+/// One direction of a tier, or both where they are in each other's way: when it is free again.
+#[derive(Debug, Default)]
+struct Timeline(AtomicU64);
 
 impl Timeline {
-    fn new(speed: Bandwidth) -> Timeline {
-        Timeline { speed, free: AtomicU64::new(0) }
-    }
-
-    /// Takes the next free slot for so many bytes, no earlier than `since`, and tells its end.
-    fn reserve(&self, bytes: Bytes, since: Nanos) -> Nanos {
-        if bytes == Bytes::ZERO {
+    /// Takes the next free slot of this length, no earlier than `since`, and tells its end.
+    fn reserve(&self, time: Nanos, since: Nanos) -> Nanos {
+        if time == Nanos::ZERO {
             return Nanos::ZERO;
         }
-        let end = |free: u64| free.max(since.0).saturating_add(self.speed.time(bytes).0);
-        let before = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free)));
+        let end = |free: u64| free.max(since.0).saturating_add(time.0);
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free)));
         Nanos(before.map_or(0, end))
     }
 }
@@ -71,31 +64,43 @@ impl Timeline {
 /// The timelines of one tier.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    read: Timeline,
-    write: Timeline,
-    combined: Option<Timeline>,
+    speeds: [Bandwidth; 2],
+    /// Reading, and writing.
+    each: [Timeline; 2],
+    /// A limit on the bytes of both directions, and when it is free again.
+    combined: Option<(Bandwidth, Timeline)>,
+    /// How much of both directions there is at once, and when there is again.
+    duplex: Option<(f64, Timeline)>,
 }
 
 impl Throttle {
     /// Timelines at the tier's bandwidths.
     pub(crate) fn new(tier: &Tier) -> Throttle {
         Throttle {
-            read: Timeline::new(tier.read),
-            write: Timeline::new(tier.write),
-            combined: tier.combined.map(Timeline::new),
+            speeds: [tier.read, tier.write],
+            each: Default::default(),
+            combined: tier.combined.map(|both| (both, Timeline::default())),
+            duplex: tier.duplex.map(|share| (share, Timeline::default())),
         }
     }
 
     /// Takes the next free slots for work that was there to do at `since`, and tells when it may end.
     pub(crate) fn reserve(&self, read: Bytes, write: Bytes, since: Nanos) -> Nanos {
-        let end = self.read.reserve(read, since).max(self.write.reserve(write, since));
-        let both = self.combined.as_ref().map(|line| line.reserve(read + write, since));
-        end.max(both.unwrap_or_default())
+        let [reading, writing] = [self.speeds[0].time(read), self.speeds[1].time(write)];
+        let mut end = self.each[0].reserve(reading, since).max(self.each[1].reserve(writing, since));
+        if let Some((speed, line)) = &self.combined {
+            end = end.max(line.reserve(speed.time(read + write), since));
+        }
+        if let Some((share, line)) = &self.duplex {
+            let turns = Nanos(((reading + writing).0 as f64 / share) as u64);
+            end = end.max(line.reserve(turns, since));
+        }
+        end
     }
 
     /// How much goes through the slower direction in so much time.
     pub(crate) fn in_time(&self, time: Nanos) -> Bytes {
-        let speed = self.read.speed.0.min(self.write.speed.0);
+        let speed = self.speeds[0].0.min(self.speeds[1].0);
         Bytes((speed * time.seconds()) as u64)
     }
 }
@@ -104,13 +109,14 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    fn tier(combined: Option<Bandwidth>) -> Tier {
+    fn tier(combined: Option<Bandwidth>, duplex: Option<f64>) -> Tier {
         Tier {
             name: "slow".to_string(),
             capacity: Bytes::mib(1),
             read: Bandwidth::gb(1.0),
             write: Bandwidth::gb(0.5),
             combined,
+            duplex,
             latency: Nanos::ZERO,
             computable: true,
             caches: false,
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn slots_follow_one_another_and_directions_do_not_meet() {
-        let throttle = Throttle::new(&tier(None));
+        let throttle = Throttle::new(&tier(None, None));
         let (none, some) = (Bytes::ZERO, Bytes(1000));
         assert_eq!(throttle.reserve(some, none, Nanos(10)), Nanos(1010));
         assert_eq!(throttle.reserve(some, none, Nanos(10)), Nanos(2010));
@@ -132,9 +138,18 @@ mod tests {
 
     #[test]
     fn a_combined_limit_binds_both_directions() {
-        let throttle = Throttle::new(&tier(Some(Bandwidth::gb(0.5))));
+        let throttle = Throttle::new(&tier(Some(Bandwidth::gb(0.5)), None));
         assert_eq!(throttle.reserve(Bytes(1000), Bytes(500), Nanos(0)), Nanos(3000));
         assert_eq!(throttle.reserve(Bytes(1000), Bytes(0), Nanos(0)), Nanos(5000));
+    }
+
+    #[test]
+    fn directions_that_take_turns_wait_for_each_other() {
+        let throttle = Throttle::new(&tier(None, Some(1.0)));
+        assert_eq!(throttle.reserve(Bytes(1000), Bytes(500), Nanos(0)), Nanos(2000));
+        assert_eq!(throttle.reserve(Bytes(1000), Bytes(0), Nanos(0)), Nanos(3000));
+        let throttle = Throttle::new(&tier(None, Some(2.0)));
+        assert_eq!(throttle.reserve(Bytes(1000), Bytes(500), Nanos(0)), Nanos(1000));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Bytes flow like water. Every link moves one copy at a time, in order, as the copy engine of the real world does;
 //! a copy takes the link's latency, then its bytes flow at the link's bandwidth or at what its tiers have left
-//! (`share.rs`). A kernel that runs meanwhile draws on the same tiers as far as the machine's contention says, and
+//! (`share.rs`); where the link has a spacing, the latency passes while the copy stands in line. A kernel that runs meanwhile draws on the same tiers as far as the machine's contention says, and
 //! slows down with them. Nothing is random: the same calls give the same times.
 
 mod share;
@@ -21,6 +21,8 @@ use share::{Demand, Shares};
 struct Transfer {
     lane: (TierId, TierId),
     after: Vec<Ticket>,
+    /// When it had nothing to wait for any more; known where links have a spacing.
+    ready: f64,
     /// When its lane took it up; of use only then.
     began: f64,
     /// How often it takes the link's latency.
@@ -93,6 +95,8 @@ pub struct Sim {
     /// When copies that have ended were on their lanes, until they are forgotten.
     spans: BTreeMap<Ticket, Span>,
     shares: Shares,
+    /// Whether a link has a spacing.
+    spaced: bool,
     /// The tiers of a kernel's operands; kept to be used again.
     tiers: Vec<TierId>,
 }
@@ -107,6 +111,7 @@ impl Sim {
     pub fn with_times(machine: Machine, times: impl KernelTime + 'static) -> Sim {
         Sim {
             shares: Shares::new(&machine),
+            spaced: machine.links.iter().any(|link| link.spacing.is_some()),
             machine,
             times: Box::new(times),
             clock: 0.0,
@@ -135,10 +140,16 @@ impl Sim {
                 |ticket: &&Ticket| transfers[*ticket].after.iter().all(|earlier| !open.contains(*earlier));
             if let Some(next) = lane.queue.iter().find(ready).copied() {
                 lane.at_work = Some(next);
-                let latency = machine.link(ends.0, ends.1).map_or(Nanos::ZERO, |link| link.latency);
+                let link = machine.link(ends.0, ends.1);
                 let transfer = transfers.get_mut(&next).expect("a queued copy exists");
+                let times = |each: Nanos| each.0 as f64 * transfer.pages as f64;
+                let latency = times(link.map_or(Nanos::ZERO, |link| link.latency));
+                let flows_at = match link.and_then(|link| link.spacing) {
+                    None => *clock + latency,
+                    Some(spacing) => (*clock + times(spacing)).max(transfer.ready + latency),
+                };
                 transfer.began = *clock;
-                transfer.flows_at = Some(*clock + latency.0 as f64 * transfer.pages as f64);
+                transfer.flows_at = Some(flows_at);
             }
         }
     }
@@ -197,10 +208,21 @@ impl Sim {
                 lane.queue.remove(at);
             }
             self.open.end(ticket);
+            if self.spaced {
+                self.make_ready(ticket);
+            }
             if transfer.flows_at.is_some() {
                 let span = Span { began: whole(transfer.began), ended: whole(self.clock) };
                 self.spans.insert(ticket, span);
             }
+        }
+    }
+
+    /// Notes which copies have nothing to wait for any more now that this one has ended.
+    fn make_ready(&mut self, ended: Ticket) {
+        for transfer in self.transfers.values_mut().filter(|transfer| transfer.after.contains(&ended)) {
+            transfer.after.retain(|ticket| *ticket != ended);
+            transfer.ready = self.clock;
         }
     }
 
@@ -221,7 +243,8 @@ impl Backend for Sim {
         let lane = (order.from.tier, order.to.tier);
         let after = order.after.iter().copied().filter(|t| self.open.contains(*t)).collect();
         let remaining = order.bytes.0.max(1) as f64;
-        let transfer = Transfer { lane, after, pages, began: 0.0, flows_at: None, remaining };
+        let ready = self.clock;
+        let transfer = Transfer { lane, after, ready, pages, began: 0.0, flows_at: None, remaining };
         self.transfers.insert(ticket, transfer);
         self.open.begin(ticket);
         self.lanes.entry(lane).or_default().queue.push_back(ticket);

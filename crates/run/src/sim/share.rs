@@ -1,6 +1,7 @@
 //! Divides the tiers' bandwidths among the copies and the kernel that want them.
 //!
-//! All flows are raised together until one resource (a tier's read, write or combined bandwidth) is used up; the
+//! All flows are raised together until one resource (a tier's read, write or combined bandwidth, or the turns that its
+//! directions take) is used up; the
 //! flows that use it stay there and the others go on: max-min fairness in shares of what each could use alone.
 
 use tiercel_core::{Machine, TierId, Traffic};
@@ -45,23 +46,26 @@ impl Demand {
 /// The bandwidths that flows share.
 #[derive(Debug)]
 pub(super) struct Shares {
-    /// Bytes a second, and which draws count against them.
+    /// How much there is, and what draws use of it.
     limits: Vec<(f64, Limit)>,
 }
 
+/// A limit on what is read from and what is written to a tier.
 #[derive(Clone, Copy, Debug)]
-enum Limit {
-    Read(TierId),
-    Write(TierId),
-    Both(TierId),
+struct Limit {
+    tier: TierId,
+    /// What a byte read a second uses of it.
+    read: f64,
+    /// What a byte written a second uses of it.
+    write: f64,
 }
 
 impl Limit {
-    fn counts(self, resource: Resource) -> bool {
-        match (self, resource) {
-            (Limit::Read(a), Resource::Read(b)) | (Limit::Write(a), Resource::Write(b)) => a == b,
-            (Limit::Both(a), Resource::Read(b) | Resource::Write(b)) => a == b,
-            _ => false,
+    fn weight(self, resource: Resource) -> f64 {
+        match resource {
+            Resource::Read(tier) if tier == self.tier => self.read,
+            Resource::Write(tier) if tier == self.tier => self.write,
+            _ => 0.0,
         }
     }
 }
@@ -70,9 +74,11 @@ impl Shares {
     pub(super) fn new(machine: &Machine) -> Shares {
         let mut limits = Vec::new();
         for (id, tier) in machine.tier_ids().zip(&machine.tiers) {
-            limits.push((tier.read.0, Limit::Read(id)));
-            limits.push((tier.write.0, Limit::Write(id)));
-            limits.extend(tier.combined.map(|both| (both.0, Limit::Both(id))));
+            let limit = |read, write| Limit { tier: id, read, write };
+            limits.push((tier.read.0, limit(1.0, 0.0)));
+            limits.push((tier.write.0, limit(0.0, 1.0)));
+            limits.extend(tier.combined.map(|both| (both.0, limit(1.0, 1.0))));
+            limits.extend(tier.duplex.map(|turns| (turns, limit(1.0 / tier.read.0, 1.0 / tier.write.0))));
         }
         Shares { limits }
     }
@@ -81,7 +87,7 @@ impl Shares {
     pub(super) fn divide(&self, flows: &[Demand]) -> Vec<f64> {
         let mut shares: Vec<Option<f64>> = vec![None; flows.len()];
         let draw = |flow: &Demand, limit: Limit| -> f64 {
-            flow.draws.iter().filter(|(resource, _)| limit.counts(*resource)).map(|(_, d)| d).sum()
+            flow.draws.iter().map(|(resource, d)| d * limit.weight(*resource)).sum()
         };
         loop {
             // The limit that stops the flows still rising first.
@@ -161,6 +167,20 @@ mod tests {
         let shares = Shares::new(&machine(1.0));
         let both = [Demand::copy(SLOW, FAST, 40e9), Demand::copy(FAST, SLOW, 10e9)];
         assert_eq!(shares.divide(&both), [0.8, 0.8]);
+    }
+
+    #[test]
+    fn directions_that_take_turns_are_slower_together_and_not_alone() {
+        let mut machine = machine(1.0);
+        machine.tiers[1].combined = None;
+        let (up, down) = (Demand::copy(SLOW, FAST, 40e9), Demand::copy(FAST, SLOW, 10e9));
+        for (duplex, together) in [(1.0, 0.5), (1.5, 0.75), (2.0, 1.0)] {
+            machine.tiers[1].duplex = Some(duplex);
+            let shares = Shares::new(&machine);
+            assert_eq!(shares.divide(&[up.clone(), down.clone()]), [together; 2]);
+            assert_eq!(shares.divide(std::slice::from_ref(&down)), [1.0]);
+            assert_eq!(shares.divide(std::slice::from_ref(&up)), [1.0]);
+        }
     }
 
     #[test]

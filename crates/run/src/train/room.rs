@@ -50,6 +50,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         read: Bandwidth::gb(read),
         write: Bandwidth::gb(write),
         combined: None,
+        duplex: None,
         latency: Nanos::ZERO,
         computable,
         caches: false,
@@ -57,6 +58,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         price_per_gb: None,
     };
     let link = |from, to, speed| Link {
+        spacing: None,
         from: TierId(from),
         to: TierId(to),
         latency: Nanos::ZERO,

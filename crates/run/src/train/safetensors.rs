@@ -17,6 +17,7 @@ use tiercel_workload::graph::{DType, Shape};
 
 use super::checkpoint::CheckpointError;
 use super::digest::Digest;
+use crate::files;
 
 /// What a checksum is replaced by when it is computed.
 const NO_DIGEST: &str = "0000000000000000";
@@ -110,7 +111,7 @@ impl Writer {
         let aside = aside(path);
         let mut writer = Writer {
             path: path.to_path_buf(),
-            file: Some(BufWriter::with_capacity(1 << 20, File::create(&aside)?)),
+            file: Some(BufWriter::with_capacity(1 << 20, files::begin(&aside)?)),
             aside,
             digest,
             digest_at: 8 + within as u64,
@@ -144,10 +145,12 @@ impl Writer {
         write!(file, "{:016x}", self.digest.value())?;
         let file = file.into_inner().map_err(|error| error.into_error())?;
         file.sync_all()?;
-        if let Err(error) = fs::rename(&self.aside, &self.path) {
+        let renamed = fs::rename(&self.aside, &self.path);
+        if renamed.is_err() {
             let _ = fs::remove_file(&self.aside);
-            return Err(error);
         }
+        files::finished(&self.aside);
+        renamed?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
@@ -158,6 +161,7 @@ impl Drop for Writer {
         if self.file.is_some() {
             // What was not finished is nobody's; that it may be gone already is no matter.
             let _ = fs::remove_file(&self.aside);
+            files::finished(&self.aside);
         }
     }
 }
