@@ -196,9 +196,13 @@ impl Counting {
 
 impl Backend for Counting {
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
+        self.copy_paged(order, 1)
+    }
+
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
         self.traffic[order.from.tier.index()].0 += order.bytes;
         self.traffic[order.to.tier.index()].1 += order.bytes;
-        self.world.copy(order)
+        self.world.copy_paged(order, pages)
     }
 
     fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {
