@@ -8,6 +8,9 @@ use crate::curve::Point;
 use crate::header::kind;
 use crate::run::add_up;
 
+/// A prediction that is off by more than this share is not to be trusted: the worst that AutoTM's authors saw is 19 %.
+const FAR: f64 = 0.2;
+
 /// One run in figures. Sums are over all its iterations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -228,6 +231,19 @@ impl Comparison {
             let row = &mut self.rows[at];
             (row.slowdown, row.fast_only_ns) = (row.slowdown.or(slowdown), base);
         }
+    }
+
+    /// A sentence that names the systems whose predictions are not to be trusted; nothing where all are near enough.
+    pub fn doubts(&self) -> Option<String> {
+        let far = |row: &&Row| row.prediction_error().is_some_and(|error| error.abs() > FAR);
+        let doubted = Comparison { rows: self.rows.iter().filter(far).cloned().collect() };
+        let all = self.rows.iter().filter(|row| row.prediction_error().is_some()).count();
+        let (count, systems) = (doubted.rows.len(), doubted.distinct(|row| row.system.clone()).join(", "));
+        let percent = FAR * 100.0;
+        let told = format!(
+            "{count} of {all} predictions are more than {percent} % off, too far to go by: {systems}"
+        );
+        (count > 0).then_some(told)
     }
 
     /// The different values of something among the rows, in the order in which they come.

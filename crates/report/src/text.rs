@@ -26,11 +26,12 @@ impl Comparison {
         table
     }
 
-    /// What is the same of all rows, and the table.
+    /// What is the same of all rows, the table, and which predictions are not to be trusted.
     pub fn text(&self) -> String {
+        let doubts = self.doubts().map_or(String::new(), |doubts| format!("\n{doubts}\n"));
         match columns::caption(self) {
-            caption if caption.is_empty() => self.table().to_string(),
-            caption => format!("{caption}\n\n{}", self.table()),
+            caption if caption.is_empty() => format!("{}{doubts}", self.table()),
+            caption => format!("{caption}\n\n{}{doubts}", self.table()),
         }
     }
 }

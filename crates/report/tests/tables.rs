@@ -200,3 +200,26 @@ fn the_document_has_the_names_that_programs_rely_on() {
     let sum: u64 = stalls.iter().filter_map(|s| s["stall_ns"].as_u64()).sum();
     assert_eq!(Some(sum), document["runs"][0]["stalls"]["stall_ns"].as_u64());
 }
+
+#[test]
+fn predictions_that_are_far_off_are_named() {
+    let row = |system: &str, predicted: u64| {
+        format!(r#"{{"net":"mlp","system":"{system}","iteration_ns":[1000],"predicted_ns":{predicted}}}"#)
+    };
+    let told = |rows: [String; 3]| {
+        let comparison = Comparison::parse(format!("[{}]", rows.join(",")).as_bytes()).expect("rows");
+        let (text, page) = (comparison.text(), Report::of_rows("a test", comparison.clone()).html());
+        let doubts = comparison.doubts();
+        for shown in [text, page] {
+            assert!(doubts.as_ref().is_none_or(|doubts| shown.contains(doubts)), "{shown}");
+            assert_eq!(shown.contains("too far to go by"), doubts.is_some());
+        }
+        doubts.unwrap_or_default()
+    };
+    expect!["2 of 3 predictions are more than 20 % off, too far to go by: redl, vdnn"].assert_eq(&told([
+        row("fast-only", 1200),
+        row("redl", 1201),
+        row("vdnn", 799),
+    ]));
+    expect![""].assert_eq(&told([row("fast-only", 1200), row("redl", 1000), row("vdnn", 800)]));
+}

@@ -15,6 +15,9 @@ pub(super) fn write(out: &mut String, comparison: &Comparison) -> fmt::Result {
     }
     matrices(out, comparison)?;
     table(out, comparison)?;
+    if let Some(doubts) = comparison.doubts() {
+        writeln!(out, "<p class=\"doubts\">{}</p>", Text(&doubts))?;
+    }
     out.push_str("</section>\n");
     Ok(())
 }
