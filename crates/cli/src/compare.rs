@@ -18,7 +18,7 @@ use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
 use crate::machine;
 use crate::progress::Progress;
-use crate::scene::{Ground, document, fraction, net_name};
+use crate::scene::{Ground, document, fraction, net_name, playable};
 use crate::sizes::Sizes;
 use crate::staged;
 use crate::timing::{self, Source};
@@ -169,11 +169,8 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Ti
             workload = prepared;
             known.join(times);
         }
-        let trace = workload.trace();
-        if trace.kernels.is_empty() {
-            return Err(format!("{name}: there is nothing to run: no kernel"));
-        }
-        Ok((net_name(name, trace), workload))
+        playable(name, workload.trace(), machine)?;
+        Ok((net_name(name, workload.trace()), workload))
     };
     let all = once(&names).into_iter().map(&mut open).collect::<Result<Vec<Named>, String>>()?;
     let times = match arguments.ground.times {

@@ -28,6 +28,14 @@ impl Ground {
     }
 }
 
+/// Whether a trace can be played on a machine at all.
+pub fn playable(what: &str, trace: &Trace, machine: &Machine) -> Result<(), String> {
+    if trace.kernels.is_empty() {
+        return Err(format!("{what}: there is nothing to run: no kernel"));
+    }
+    trace.check_tiers(machine.tiers.len()).map_err(|why| format!("{what}: {why}"))
+}
+
 /// A workload on a machine.
 pub struct Scene {
     /// The network's name, or the file's.
@@ -62,9 +70,7 @@ impl Scene {
             }
         };
         let peak = Lifetimes::new(workload.trace()).peak().1;
-        if workload.trace().kernels.is_empty() {
-            return Err(format!("{what}: there is nothing to run: no kernel"));
-        }
+        playable(what, workload.trace(), &machine)?;
         Ok(Scene {
             net: net_name(what, workload.trace()),
             workload,

@@ -583,3 +583,21 @@ fn traces_cannot_be_computed_on() {
             .success()
     );
 }
+
+#[test]
+fn traces_may_speak_of_tiers_that_are_not_there() {
+    let folder = Folder::new("tiers");
+    let path = folder.path("three.trace");
+    let trace = "tiercel-trace 1\nname three\nlayer l\ntensor x input 4096\ntensor y activation 4096\n\
+                 kernel k relu forward l flops 10\n  read x\n  write y\n  time 5ns at 0 2\n";
+    std::fs::write(&path, trace).expect("the folder can be written");
+    for verb in ["plan", "run", "compare"] {
+        let output = tiercel(&[verb, path.as_str(), "--machine", "optane-autotm"]);
+        let complaint = String::from_utf8(output.stderr).expect("text").replace(path.as_str(), "FILE");
+        expect!["tiercel: FILE: kernel `k` (step 0) has a time with an operand in tier 2; the machine has 2, counted from 0"]
+            .assert_eq(complaint.trim_end());
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        let output = tiercel(&[verb, path.as_str(), "--machine", "optane-4tier"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

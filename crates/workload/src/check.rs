@@ -55,6 +55,21 @@ impl Trace {
         self.tensors.iter().try_for_each(|tensor| checker.tensor(tensor))?;
         self.kernels.iter().try_for_each(|kernel| checker.kernel(kernel, &self.tensors))
     }
+
+    /// Says whether all tiers that measured times speak of are there on a machine with so many.
+    pub fn check_tiers(&self, there: usize) -> Result<(), String> {
+        for (step, kernel) in self.kernels.iter().enumerate() {
+            let mut tiers = kernel.timings.iter().flat_map(|timing| &timing.tiers);
+            if let Some(tier) = tiers.find(|tier| tier.index() >= there) {
+                let (name, tier) = (&kernel.name, tier.index());
+                return Err(format!(
+                    "kernel `{name}` (step {step}) has a time with an operand in tier {tier}; the machine has {there}, \
+                     counted from 0"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// All sums stay below this, so that consumers can add without looking.
