@@ -563,6 +563,8 @@ fn busy(test: &str, scratch: &Scratch) -> Child {
 }
 
 fn be_busy(path: &str) {
+    // SAFETY: this process has set no handlers. Whoever runs the tests in the background may have it ignore interrupts.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let backing = format!("file:{path}/new");
     let mut host = Host::open(&machine(&["dram", &backing], Bytes::mib(8))).unwrap();
     for i in 0.. {
