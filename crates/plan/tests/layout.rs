@@ -237,3 +237,63 @@ fn many_buffers_come_within_two_percent() {
         assert!(packing.gap() <= 0.02, "{} of {}", packing.peak, packing.lower_bound);
     }
 }
+
+/// What a plan for a tenth of a network's memory keeps in fast memory: few large tensors that take turns and leave next to
+/// no room, many small ones that come and go, and weights that stay.
+fn planned(seed: u64) -> Vec<Row> {
+    let mut random = Rng::with_seed(seed);
+    let large: [(u64, u64); 12] = [
+        (0, 4),
+        (1, 10),
+        (10, 12),
+        (11, 22),
+        (12, 13),
+        (13, 15),
+        (22, 27),
+        (23, 32),
+        (32, 36),
+        (33, 43),
+        (36, 37),
+        (37, 42),
+    ];
+    let quarters: [(u64, u64); 13] = [
+        (3, 11),
+        (4, 11),
+        (5, 11),
+        (7, 11),
+        (8, 15),
+        (16, 23),
+        (17, 23),
+        (19, 23),
+        (20, 25),
+        (26, 33),
+        (27, 33),
+        (29, 33),
+        (30, 35),
+    ];
+    let (times, period) = (6, 43);
+    let mut rows: Vec<Row> = (0..150).map(|_| (0, times * period, random.u64(20..200))).collect();
+    for start in (0..times).map(|at| at * period) {
+        rows.extend(large.map(|(lower, upper)| (start + lower, start + upper, 16_000)));
+        rows.extend(quarters.map(|(lower, upper)| (start + lower, start + upper, 4_000)));
+        let mut small = || {
+            let lower = start + random.u64(..period - 2);
+            (lower, lower + random.u64(1..3), random.u64(1..30))
+        };
+        rows.extend((0..80).map(|_| small()));
+    }
+    rows
+}
+
+#[test]
+fn plans_for_little_memory_are_packed_without_a_long_search() {
+    for seed in 0..5 {
+        let buffers = buffers(&planned(seed));
+        let capacity = Bytes(live(&buffers) + 300);
+        // Rounds are counted, not time.
+        let brief = Effort { time: Duration::MAX, rounds: 2, ..patient(seed) };
+        let packing =
+            pack(&buffers, Some(capacity), &brief).unwrap_or_else(|error| panic!("{seed}: {error}"));
+        assert!(sound(&buffers, &packing.offsets, capacity));
+    }
+}
