@@ -1,5 +1,6 @@
 //! The executor, and the worlds that it runs in: a simulated one, and real memory.
 
+pub mod cores;
 pub mod executor;
 pub mod files;
 pub mod host;

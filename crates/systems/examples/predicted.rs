@@ -4,8 +4,8 @@
 //!     cargo run --release -p tiercel-systems --example predicted [-- NET ...]
 //!
 //! The simulation knows the machine as it was probed and each kernel as it was measured alone, nothing of the run itself.
-//! The machine is probed anew before every network, and its disk before every system: one that others use, too, is not what
-//! it was minutes ago.
+//! The machine is probed anew before every network, and its disk and the pace of its processor before every system: what others
+//! use, too, is not what it was minutes ago.
 //! Only iterations during which other programs left the processor alone count, the middle one of them; a row without any
 //! says so, and tells the shortest.
 
@@ -51,9 +51,11 @@ fn main() -> Result<(), Failure> {
             let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
             let program = nets::find(net).ok_or("no such network")?.build(&options)?;
             let task = Task::new(program, batch, |program| prepare(program, threads));
-            let (times, known) = kernels(&task, &machine, threads)?;
+            let survey = Survey::new(&task.training, &machine, threads).again(true);
+            let (kept, known) = kernels(&survey, threads)?;
             for system in &ALL {
                 let machine = probe::again(&machine)?;
+                let times = Times::new(survey.times(&kept).paced(survey.pace(&kept)?));
                 match play(system, &task, &machine, &times, threads) {
                     Ok((predicted, measured, calm)) => {
                         let error = predicted.0 as f64 / measured.0.max(1) as f64 - 1.0;
@@ -100,9 +102,8 @@ fn summary(name: &str, rows: &[&Row]) {
 }
 
 /// How long the kernels take, measured where that is not known yet; and whether nobody was in the way of nine in ten of them.
-fn kernels(task: &Task, machine: &Machine, threads: usize) -> Result<(Times, bool), Failure> {
+fn kernels(survey: &Survey, threads: usize) -> Result<(Kept, bool), Failure> {
     let mut kept = Kept::open(threads);
-    let survey = Survey::new(&task.training, machine, threads).again(true);
     let started = Instant::now();
     survey.measure(&mut kept, || true)?;
     while survey.disturbed(&kept) > 0 && started.elapsed() < PATIENCE * 6 {
@@ -113,7 +114,7 @@ fn kernels(task: &Task, machine: &Machine, threads: usize) -> Result<(Times, boo
     if disturbed > 0 {
         println!("# {disturbed} of {} kernel times were measured while others were busy", survey.len());
     }
-    Ok((Times::new(survey.times(&kept)), disturbed * 10 <= survey.len()))
+    Ok((kept, disturbed * 10 <= survey.len()))
 }
 
 /// A fifth of the peak in fast memory, or as much as the largest kernel needs where it cannot work elsewhere.

@@ -21,6 +21,9 @@ pub use kept::Kept;
 use signature::{Signature, signatures};
 use stopwatch::Stopwatch;
 
+/// So many kernels tell the processor's pace.
+const HEAVY: usize = 8;
+
 /// Why kernels cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -150,6 +153,35 @@ impl<'a> Survey<'a> {
         Ok(going)
     }
 
+    /// How long the kernels that take most of an iteration take now, as a share of what is kept: a processor that others
+    /// use, too, is not as fast in one second as it was in another. One where nothing is known of them.
+    pub fn pace(&self, kept: &Kept) -> Result<f64, ProfileError> {
+        let fast = |step: &Step| vec![TierId(0); self.kernels[step.0 as usize].operands.len()];
+        let mut count: HashMap<&str, u64> = HashMap::new();
+        self.kernels.iter().for_each(|signature| *count.entry(&signature.text).or_default() += 1);
+        let weighed = self.distinct.iter().filter_map(|(step, _)| {
+            let text = self.kernels[step.0 as usize].text.as_str();
+            let time = kept.get(text, self.machine, &fast(step))?;
+            Some((*step, count[text], time))
+        });
+        let mut heavy: Vec<(Step, u64, Nanos)> = weighed.collect();
+        heavy.sort_by_key(|(_, count, time)| std::cmp::Reverse(count * time.0));
+        heavy.truncate(HEAVY);
+        let signatures: Vec<&Signature> =
+            heavy.iter().map(|(step, ..)| &self.kernels[step.0 as usize]).collect();
+        let watch = Stopwatch::new(self.program, self.machine, self.threads, self.cache, &signatures)?;
+        let mut watch = watch.as_it_is();
+        let (mut before, mut now) = (0, 0);
+        for ((step, count, kept), signature) in heavy.iter().zip(&signatures) {
+            before += count * kept.0;
+            watch.time(*step, signature, &[fast(step)], |_, (time, _)| {
+                now += count * time.0;
+                true
+            })?;
+        }
+        Ok(if before == 0 { 1.0 } else { now as f64 / before as f64 })
+    }
+
     /// The times of all kernels, as far as they are known.
     pub fn times(&self, kept: &Kept) -> Measured {
         let mut measured = Measured::default();
@@ -199,6 +231,13 @@ impl Measured {
             known.push((line.tiers.clone(), line.mean()));
         }
         measured
+    }
+
+    /// The same kernels on a processor that takes `pace` times as long.
+    pub fn paced(mut self, pace: f64) -> Measured {
+        let times = self.kernels.values_mut().flatten().map(|(_, time)| time);
+        times.for_each(|time| *time = Nanos((time.0 as f64 * pace) as u64));
+        self
     }
 
     /// Adds what is known of another program's kernels.

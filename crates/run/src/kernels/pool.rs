@@ -3,6 +3,9 @@
 //! Workers live as long as the pool and sleep between kernels; a call wakes them, takes part in the work and returns
 //! when all of it is done. Nothing is allocated by a call. Which thread does which part never depends on time, and the
 //! kernels are written so that a result does not depend on the split at all.
+//!
+//! A scheduler that wakes a thread likes to put it beside the one that woke it: after a sleep both would share a core
+//! for a whole kernel, at half the speed. So workers are kept off the core of their caller, wherever that is.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use std::thread::{JoinHandle, Thread};
 
 use super::shares::{Rows, Split};
+use crate::cores::Cores;
 
 const SPINS: u32 = 4000;
 
@@ -34,6 +38,10 @@ struct Shared {
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// The cores for all threads, where there are enough for one each.
+    cores: Option<Cores>,
+    /// The core that workers are kept off.
+    callers: Option<u32>,
 }
 
 impl Pool {
@@ -53,7 +61,8 @@ impl Pool {
             worker.expect("the system starts a thread")
         };
         let workers = (1..threads.max(1)).map(start).collect();
-        Pool { shared, workers }
+        let cores = Cores::allowed().filter(|cores| threads > 1 && cores.count() >= threads);
+        Pool { shared, workers, cores, callers: None }
     }
 
     /// How many threads work.
@@ -70,6 +79,7 @@ impl Pool {
         if self.workers.is_empty() {
             return task(0);
         }
+        self.make_room();
         let shared = &*self.shared;
         let mut task: Task<'_> = task;
         shared.pending.store(self.workers.len(), Ordering::Relaxed);
@@ -92,6 +102,19 @@ impl Pool {
             std::panic::resume_unwind(panic);
         }
         assert!(!failed, "a kernel panicked on another thread");
+    }
+
+    /// Keeps the workers off the core of this thread, where that is another than at the last call.
+    fn make_room(&mut self) {
+        let Some(cores) = self.cores else { return };
+        let here = Cores::here().filter(|core| cores.holds(*core));
+        if here != self.callers {
+            let theirs = here.map_or(cores, |core| cores.without(core));
+            if !self.workers.iter().all(|worker| theirs.keep_thread(worker)) {
+                self.cores = None; // a system that refuses is not asked again
+            }
+            self.callers = here;
+        }
     }
 
     /// Calls `task` on every thread with its number and its part of what is shared.

@@ -1,0 +1,105 @@
+//! Which cores a thread may use: the set, and setting it.
+//!
+//! The pool of kernels keeps its workers off the core of the thread that calls them ([`Cores::without`]), and probes
+//! keep to the cores of one NUMA node.
+
+use std::mem;
+use std::os::unix::thread::{JoinHandleExt, RawPthread};
+use std::thread::JoinHandle;
+
+/// A set of cores.
+#[derive(Clone, Copy)]
+pub struct Cores(libc::cpu_set_t);
+
+impl Cores {
+    /// No core.
+    pub fn none() -> Cores {
+        // SAFETY: an empty set is all zeros.
+        Cores(unsafe { mem::zeroed() })
+    }
+
+    /// The cores that this thread may use, where the system tells.
+    pub fn allowed() -> Option<Cores> {
+        let mut set = Cores::none();
+        // SAFETY: the set is ours to write, and its size is what we say.
+        let found = unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set.0), &mut set.0) };
+        (found == 0).then_some(set)
+    }
+
+    /// The core that this thread runs on, where the system tells.
+    pub fn here() -> Option<u32> {
+        // SAFETY: it takes nothing.
+        u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+    }
+
+    /// The set with this core too; a number that no set can hold changes nothing.
+    pub fn with(mut self, core: u32) -> Cores {
+        if core < libc::CPU_SETSIZE as u32 {
+            // SAFETY: the core's number is below the size of the set.
+            unsafe { libc::CPU_SET(core as usize, &mut self.0) };
+        }
+        self
+    }
+
+    /// The set without this core.
+    pub fn without(mut self, core: u32) -> Cores {
+        if core < libc::CPU_SETSIZE as u32 {
+            // SAFETY: the core's number is below the size of the set.
+            unsafe { libc::CPU_CLR(core as usize, &mut self.0) };
+        }
+        self
+    }
+
+    /// Whether the core is in the set.
+    pub fn holds(&self, core: u32) -> bool {
+        // SAFETY: the core's number is below the size of the set.
+        core < libc::CPU_SETSIZE as u32 && unsafe { libc::CPU_ISSET(core as usize, &self.0) }
+    }
+
+    /// How many cores there are in the set.
+    pub fn count(&self) -> usize {
+        // SAFETY: it only reads the set.
+        usize::try_from(unsafe { libc::CPU_COUNT(&self.0) }).unwrap_or(0)
+    }
+
+    /// Lets this thread, and those that it starts from now on, use these cores alone; says whether the system agreed.
+    pub fn keep_here(&self) -> bool {
+        // SAFETY: it takes nothing, and a thread knows itself.
+        self.keep(unsafe { libc::pthread_self() })
+    }
+
+    /// Lets another thread use these cores alone; says whether the system agreed.
+    pub fn keep_thread<T>(&self, thread: &JoinHandle<T>) -> bool {
+        self.keep(thread.as_pthread_t())
+    }
+
+    fn keep(&self, thread: RawPthread) -> bool {
+        // SAFETY: the thread is this one, or one that was not joined yet; the set is readable and of the size we say.
+        unsafe { libc::pthread_setaffinity_np(thread, mem::size_of_val(&self.0), &self.0) == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let some = Cores::none().with(3).with(5).with(u32::MAX);
+        assert_eq!(some.count(), 2);
+        assert!(some.holds(3) && some.holds(5) && !some.holds(4) && !some.holds(u32::MAX));
+        let one = some.without(3).without(4).without(u32::MAX);
+        assert!(one.count() == 1 && one.holds(5));
+    }
+
+    #[test]
+    fn this_thread_runs_on_a_core_that_it_may_use() {
+        let (all, here) = (Cores::allowed().expect("the system tells"), Cores::here().expect("the system tells"));
+        assert!(all.holds(here));
+        let on_one = std::thread::spawn(move || {
+            assert!(Cores::none().with(here).keep_here());
+            Cores::allowed().map(|set| (set.count(), set.holds(here)))
+        });
+        assert_eq!(on_one.join().expect("no panic"), Some((1, true)));
+    }
+}
