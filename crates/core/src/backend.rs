@@ -53,12 +53,9 @@ pub trait Backend {
     /// The source stays unchanged and the destination unread until the copy has ended; the manager sees to it.
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket;
 
-    /// Starts a copy that is asked for page by page, as by page faults: each of its `pages` takes the link's latency.
-    /// A world that moves real bytes has no faults to wait for and copies as ever.
-    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
-        let _ = pages;
-        self.copy(order)
-    }
+    /// Starts a copy that is asked for page by page, as by page faults: one of its `pages` after the other, and each takes
+    /// the link's latency.
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket;
 
     /// Whether a copy has ended, well or not. A failed copy tells why, each time it is asked, until it is
     /// forgotten.

@@ -1,7 +1,8 @@
-//! Which cores a thread may use: the set, and setting it.
+//! Which cores a thread may use, and how soon it gets one.
 //!
 //! The pool of kernels keeps its workers off the core of the thread that calls them ([`Cores::without`]), and probes
-//! keep to the cores of one NUMA node.
+//! keep to the cores of one NUMA node. Threads that copy wait for a device most of the time and need a core for
+//! moments, but at once ([`serve_promptly`]).
 
 use std::mem;
 use std::os::unix::thread::{JoinHandleExt, RawPthread};
@@ -78,6 +79,25 @@ impl Cores {
         unsafe { libc::pthread_setaffinity_np(thread, mem::size_of_val(&self.0), &self.0) == 0 }
     }
 }
+
+/// From now on this thread runs for shorter stretches at a time, and in return sooner: a core that computes is given to it
+/// when it wakes, and not only when the clock next ticks. Takes nothing from others over time, and needs no privilege;
+/// systems older than Linux 6.12 do not know of it.
+pub fn serve_promptly() {
+    // SAFETY: the attributes are plain numbers.
+    let mut now: libc::sched_attr = unsafe { mem::zeroed() };
+    let size = mem::size_of_val(&now);
+    // SAFETY: the attributes are ours to write, and of the size we say.
+    let told = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
+    if told == 0 && now.sched_policy == libc::SCHED_OTHER as u32 {
+        now.sched_runtime = STRETCH;
+        // SAFETY: the attributes are readable, and say their size themselves. A refusal changes nothing.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const now, 0) };
+    }
+}
+
+/// The shortest stretch that Linux knows, in nanoseconds.
+const STRETCH: u64 = 100_000;
 
 #[cfg(test)]
 mod tests {

@@ -133,6 +133,10 @@ impl<K> Backend for Stage<K> {
         self.host.copy(order)
     }
 
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
+        self.host.copy_paged(order, pages)
+    }
+
     fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {
         self.host.done(ticket)
     }

@@ -18,6 +18,7 @@ use tiercel_core::{Bytes, CopyError, CopyOrder, Nanos, Span, Ticket};
 
 use super::file::Buffer;
 use super::queue::{Chunk, Queue};
+use crate::cores;
 
 /// What actually moves bytes.
 pub(crate) trait Mover: Send + Sync + 'static {
@@ -95,10 +96,15 @@ impl<M: Mover> Engine<M> {
 
     /// Starts a copy in chunks of `chunk` bytes on a lane.
     pub(crate) fn start(&mut self, order: &CopyOrder<'_>, lane: usize, chunk: u64) -> Ticket {
+        self.start_cut(order, lane, (chunk, false))
+    }
+
+    /// The same, with one chunk after the other if so said.
+    pub(crate) fn start_cut(&mut self, order: &CopyOrder<'_>, lane: usize, cut: (u64, bool)) -> Ticket {
         self.nudge();
         let now = self.shared.mover.now();
         let mut state = self.shared.lock();
-        let ticket = state.queue.add(order, lane, chunk, now);
+        let ticket = state.queue.add(order, lane, cut, now);
         if state.queue.lane(lane).staff.is_none() {
             let threads = state.queue.lane(lane).threads;
             drop(state);
@@ -127,7 +133,11 @@ impl<M: Mover> Engine<M> {
         for started in 0..threads {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name(format!("copy lane {lane}"));
-            match thread.spawn(move || shared.work(lane)) {
+            let work = move || {
+                cores::serve_promptly();
+                shared.work(lane);
+            };
+            match thread.spawn(work) {
                 Ok(worker) => self.workers.push(worker),
                 Err(_) => {
                     self.short |= started == 0;

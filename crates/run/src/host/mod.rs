@@ -126,15 +126,24 @@ impl Host {
         let apart = from.offset.0.abs_diff(to.offset.0) >= bytes;
         assert!(from.tier != to.tier || apart, "a copy within {} overlaps itself", from.tier);
     }
+
+    fn lane(&self, order: &CopyOrder<'_>) -> usize {
+        order.from.tier.index() * self.engine.mover().tiers.len() + order.to.tier.index()
+    }
 }
 
 impl Backend for Host {
     fn copy(&mut self, order: CopyOrder<'_>) -> Ticket {
         self.check(&order);
-        let tiers = &self.engine.mover().tiers;
-        let lane = order.from.tier.index() * tiers.len() + order.to.tier.index();
+        let lane = self.lane(&order);
         let chunk = self.engine.mover().chunk(&order, self.threads[lane]);
         self.engine.start(&order, lane, chunk)
+    }
+
+    fn copy_paged(&mut self, order: CopyOrder<'_>, pages: u64) -> Ticket {
+        self.check(&order);
+        let page = order.bytes.0.div_ceil(pages.max(1)).next_multiple_of(PAGE as u64);
+        self.engine.start_cut(&order, self.lane(&order), (page.max(PAGE as u64), true))
     }
 
     fn done(&mut self, ticket: Ticket) -> Result<bool, CopyError> {

@@ -37,6 +37,8 @@ struct Job {
     to: Place,
     bytes: u64,
     chunk: u64,
+    /// Whether a chunk is handed out only when the one before it has been moved.
+    in_turn: bool,
     /// How many bytes have been handed out.
     handed: u64,
     /// How many chunks are being moved.
@@ -117,15 +119,21 @@ impl Queue {
         }
     }
 
-    /// Adds a copy that moves in chunks of `chunk` bytes.
-    pub(crate) fn add(&mut self, order: &CopyOrder<'_>, lane: usize, chunk: u64, now: Nanos) -> Ticket {
+    /// Adds a copy that moves in chunks of so many bytes, one after the other if so said.
+    pub(crate) fn add(
+        &mut self,
+        order: &CopyOrder<'_>,
+        lane: usize,
+        (chunk, in_turn): (u64, bool),
+        now: Nanos,
+    ) -> Ticket {
         assert!(chunk > 0, "a chunk has at least one byte");
         self.last += 1;
         let ticket = self.last;
         let slot = self.fresh();
         let job = &mut self.jobs[slot as usize];
         (job.ticket, job.lane, job.bytes, job.chunk) = (ticket, lane, order.bytes.0, chunk);
-        (job.from, job.to) = (order.from, order.to);
+        (job.from, job.to, job.in_turn) = (order.from, order.to, in_turn);
         self.slots.insert(ticket, slot);
         for earlier in order.after {
             let Some(&before) = self.slots.get(&earlier.0).filter(|&&s| s != slot) else { continue };
@@ -167,6 +175,7 @@ impl Queue {
             to: nowhere,
             bytes: 0,
             chunk: 0,
+            in_turn: false,
             handed: 0,
             flying: 0,
             pending: 0,
@@ -199,6 +208,9 @@ impl Queue {
             if job.ticket != ticket || job.handed == job.bytes {
                 at.line.pop_front();
                 continue;
+            }
+            if job.in_turn && job.flying > 0 {
+                return None;
             }
             let bytes = job.chunk.min(job.bytes - job.handed);
             let chunk = Chunk {
@@ -430,10 +442,26 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_by_page_hands_out_one_page_after_the_other() {
+        let mut queue = Queue::new(&[(4, false)]);
+        let paged = queue.add(&order(250, &[]), 0, (100, true), NOW);
+        let next = queue.add(&order(10, &[]), 0, (100, false), NOW);
+        for bytes in [100, 100, 50] {
+            let chunk = queue.take(0).expect("its turn");
+            assert_eq!(chunk.bytes, Bytes(bytes));
+            // Nothing else of this copy; what stands behind it begins when its last page is under way.
+            assert!(queue.take(0).is_none_or(|other| bytes == 50 && other.bytes == Bytes(10)));
+            queue.finish(&chunk, Ok(()), NOW);
+        }
+        assert!(queue.outcome(paged).is_some_and(|outcome| outcome.is_ok()));
+        assert!(queue.outcome(next).is_none());
+    }
+
+    #[test]
     fn the_next_copy_begins_when_the_head_has_nothing_left_to_hand_out() {
         let mut queue = Queue::new(&[(3, false)]);
-        let a = queue.add(&order(150, &[]), 0, 100, NOW);
-        let b = queue.add(&order(10, &[]), 0, 100, NOW);
+        let a = queue.add(&order(150, &[]), 0, (100, false), NOW);
+        let b = queue.add(&order(10, &[]), 0, (100, false), NOW);
         let chunks: Vec<Chunk> = std::iter::from_fn(|| queue.take(0)).collect();
         assert_eq!(
             chunks.iter().map(|c| (c.from.offset.0, c.bytes.0)).collect::<Vec<_>>(),
@@ -449,9 +477,9 @@ mod tests {
     #[test]
     fn a_copy_that_must_wait_is_passed_over() {
         let mut queue = Queue::new(&[(1, false), (1, false)]);
-        let a = queue.add(&order(10, &[]), 1, 100, NOW);
-        let b = queue.add(&order(20, &[a, a, Ticket(99)]), 0, 100, NOW);
-        let c = queue.add(&order(30, &[]), 0, 100, NOW);
+        let a = queue.add(&order(10, &[]), 1, (100, false), NOW);
+        let b = queue.add(&order(20, &[a, a, Ticket(99)]), 0, (100, false), NOW);
+        let c = queue.add(&order(30, &[]), 0, (100, false), NOW);
         assert_eq!((queue.bottleneck(b), queue.bottleneck(c)), (Some(1), Some(0)));
         let chunk = queue.take(0).unwrap();
         assert_eq!(chunk.bytes.0, 30);
@@ -466,29 +494,29 @@ mod tests {
     #[test]
     fn failure_passes_down_and_moves_nothing() {
         let mut queue = Queue::new(&[(1, false)]);
-        let a = queue.add(&order(300, &[]), 0, 100, NOW);
-        let b = queue.add(&order(20, &[a]), 0, 100, NOW);
-        let c = queue.add(&order(30, &[b]), 0, 100, NOW);
+        let a = queue.add(&order(300, &[]), 0, (100, false), NOW);
+        let b = queue.add(&order(20, &[a]), 0, (100, false), NOW);
+        let c = queue.add(&order(30, &[b]), 0, (100, false), NOW);
         let chunk = queue.take(0).unwrap();
         queue.finish(&chunk, Err(CopyError("no".to_string())), NOW);
         assert_eq!(queue.take(0), None, "neither the rest of the copy nor those after it move");
-        let d = queue.add(&order(30, &[c]), 0, 100, NOW);
+        let d = queue.add(&order(30, &[c]), 0, (100, false), NOW);
         assert_eq!(queue.outcome(a), Some(Err(CopyError("no".to_string()))));
         for follower in [b, c, d] {
             let error = queue.outcome(follower).unwrap().unwrap_err().0;
             assert_eq!(error, "a copy that this one had to wait for (copy 1) failed: no");
         }
         queue.forget(c);
-        let e = queue.add(&order(30, &[c]), 0, 100, NOW);
+        let e = queue.add(&order(30, &[c]), 0, (100, false), NOW);
         assert_eq!((queue.outcome(c), queue.outcome(e)), (Some(Ok(())), None));
     }
 
     #[test]
     fn a_cancelled_copy_ends_well_but_not_before_what_it_waits_for() {
         let mut queue = Queue::new(&[(2, false)]);
-        let a = queue.add(&order(200, &[]), 0, 100, NOW);
-        let b = queue.add(&order(200, &[a]), 0, 100, NOW);
-        let c = queue.add(&order(200, &[b]), 0, 100, NOW);
+        let a = queue.add(&order(200, &[]), 0, (100, false), NOW);
+        let b = queue.add(&order(200, &[a]), 0, (100, false), NOW);
+        let c = queue.add(&order(200, &[b]), 0, (100, false), NOW);
         let chunk = queue.take(0).unwrap();
         queue.cancel(a, NOW);
         queue.cancel(b, NOW);
@@ -507,11 +535,11 @@ mod tests {
     fn slots_are_used_again_and_a_stale_place_in_line_is_skipped() {
         let mut queue = Queue::new(&[(1, false)]);
         for _ in 0..1000 {
-            let a = queue.add(&order(10, &[]), 0, 100, NOW);
-            let b = queue.add(&order(20, &[]), 0, 100, NOW);
+            let a = queue.add(&order(10, &[]), 0, (100, false), NOW);
+            let b = queue.add(&order(20, &[]), 0, (100, false), NOW);
             queue.cancel(b, NOW);
             queue.forget(b);
-            let c = queue.add(&order(0, &[]), 0, 100, NOW);
+            let c = queue.add(&order(0, &[]), 0, (100, false), NOW);
             let chunk = queue.take(0).unwrap();
             assert_eq!(chunk.bytes.0, 10);
             queue.finish(&chunk, Ok(()), NOW);

@@ -18,9 +18,10 @@ use super::stream::Method;
 use super::supply;
 use super::throttle::{Clock, Throttle};
 
-/// What one request to a file moves. The system cuts it into what the device takes, and has those in flight at
-/// once; on the one virtual disk tried, requests of 1 and 2 MiB came out a few to 15 % slower, in short runs.
-const REQUEST: u64 = 4 << 20;
+/// The least and the most that one request to a file moves. A device serves all requests in flight at once, so a copy
+/// that is alone in one of many shares its speed with those that came later: each copy is cut into as many as there are
+/// threads, and the first to come is the first to be there. Requests of less keep the threads busier than the device.
+const REQUESTS: (u64, u64) = (512 << 10, 4 << 20);
 
 /// The least and the most that one thread moves at a time between memories.
 const CHUNKS: (u64, u64) = (512 << 10, 4 << 20);
@@ -61,7 +62,7 @@ impl Tiers {
     pub(crate) fn chunk(&self, order: &CopyOrder<'_>, threads: u32) -> u64 {
         let ends = [order.from, order.to].map(|place| &self.tiers[place.tier.index()]);
         let (mut least, mut most) =
-            if ends.iter().any(|memory| memory.filed()) { (REQUEST, REQUEST) } else { CHUNKS };
+            if ends.iter().any(|memory| memory.filed()) { REQUESTS } else { CHUNKS };
         for throttle in ends.iter().filter_map(|memory| memory.throttle.as_ref()) {
             most = most.min(throttle.in_time(TURN).0 / PAGE as u64 * PAGE as u64).max(PACED);
             least = least.min(most);
@@ -95,8 +96,8 @@ impl Tiers {
                 a.read(source, unsafe { std::slice::from_raw_parts_mut(b, paged as usize) })
             }
             (Store::Filed(a), Store::Filed(b)) => {
-                let between = spare.get(REQUEST as usize).map_err(|e| {
-                    CopyError(format!("no memory for a buffer of {} between files: {e}", Bytes(REQUEST)))
+                let between = spare.get(REQUESTS.1 as usize).map_err(|e| {
+                    CopyError(format!("no memory for a buffer of {} between files: {e}", Bytes(REQUESTS.1)))
                 })?;
                 let between = &mut between[..paged as usize];
                 a.read(source, between)?;
