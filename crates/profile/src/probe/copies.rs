@@ -18,10 +18,12 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// The fewest threads that come within 3 % of the most.
+    /// The fewest threads that come near the most: within 3 %, and within 10 % where they say how much of a file is in
+    /// flight, because whatever is wanted next waits for all of that.
     pub(super) fn threads(&self) -> u32 {
         let most = self.curve.iter().map(|(_, speed)| speed.0).fold(0.0, f64::max);
-        let enough = self.curve.iter().find(|(_, speed)| speed.0 >= most * 0.97);
+        let near = if self.spacing.is_some() { 0.9 } else { 0.97 };
+        let enough = self.curve.iter().find(|(_, speed)| speed.0 >= most * near);
         enough.map_or(1, |(threads, _)| *threads)
     }
 }
@@ -38,8 +40,8 @@ pub(super) struct Copies {
     pub(super) buffered: bool,
 }
 
-/// The engine has at least so many requests to a file in flight.
-const FILE_THREADS: [u32; 2] = [8, 16];
+/// Threads that the link of a file is tried with: the engine keeps as much in flight as they say.
+const FILE_THREADS: [u32; 3] = [4, 8, 16];
 
 /// Copies that are under way at once where that is measured.
 const MANY: u64 = 16;

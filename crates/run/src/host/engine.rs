@@ -89,6 +89,11 @@ impl<M: Mover> Engine<M> {
         }
     }
 
+    /// No more than so many bytes of this lane are in flight from now on, but for a chunk that is alone.
+    pub(crate) fn limit(&mut self, lane: usize, window: u64) {
+        self.shared.lock().queue.limit(lane, window);
+    }
+
     /// What moves the bytes.
     pub(crate) fn mover(&self) -> &M {
         &self.shared.mover

@@ -27,8 +27,12 @@ use engine::Engine;
 use memory::PAGE;
 use tiers::{Memory, Store, Tiers};
 
-/// A file wants several requests in flight: as many threads as serve each of its directions at least.
+/// A file wants several small requests in flight: as many threads as serve each of its directions at least.
 const FILE_THREADS: u32 = 8;
+
+/// How much of a file may be in flight for each thread of its link: what comes first shall be there first, and a device
+/// that has a lot to do at once may tell of none before all is done.
+const WINDOW: u64 = 512 << 10;
 
 /// The memories of this very machine.
 ///
@@ -47,17 +51,21 @@ impl Host {
     pub fn open(machine: &Machine) -> Result<Host, HostError> {
         machine.check()?;
         let tiers = machine.tiers.iter().map(Memory::open).collect::<Result<Vec<_>, _>>()?;
-        let mut lanes = Vec::new();
+        let (mut lanes, mut windows) = (Vec::new(), Vec::new());
         for from in machine.tier_ids() {
             for to in machine.tier_ids() {
                 let threads = machine.link(from, to).map_or(1, |link| link.threads);
                 let ends = [&tiers[from.index()], &tiers[to.index()]];
                 let file = ends.iter().any(|memory| memory.filed());
                 let sleepy = file || ends.iter().any(|memory| memory.throttle.is_some());
+                if file {
+                    windows.push((lanes.len(), WINDOW * u64::from(threads)));
+                }
                 lanes.push((if file { threads.max(FILE_THREADS) } else { threads }, !sleepy));
             }
         }
-        let engine = Engine::new(Tiers::new(tiers), &lanes);
+        let mut engine = Engine::new(Tiers::new(tiers), &lanes);
+        windows.into_iter().for_each(|(lane, window)| engine.limit(lane, window));
         Ok(Host { engine, threads: lanes.into_iter().map(|(threads, _)| threads).collect() })
     }
 

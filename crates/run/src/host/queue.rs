@@ -71,6 +71,9 @@ pub(crate) struct Lane {
     pub(crate) patient: bool,
     /// How many do.
     pub(crate) active: u32,
+    /// How many bytes they move at the moment, and how many they may where there is more than one chunk.
+    flight: u64,
+    window: Option<u64>,
     /// How many of the lane's own threads sleep for want of work.
     pub(crate) idle: u32,
     /// Whether one of them has been called and has not looked yet.
@@ -117,6 +120,11 @@ impl Queue {
             lanes,
             news: false,
         }
+    }
+
+    /// No more than so many bytes of this lane are in flight from now on, but for a chunk that is alone.
+    pub(crate) fn limit(&mut self, lane: usize, window: u64) {
+        self.lanes[lane].window = Some(window);
     }
 
     /// Adds a copy that moves in chunks of so many bytes, one after the other if so said.
@@ -213,6 +221,9 @@ impl Queue {
                 return None;
             }
             let bytes = job.chunk.min(job.bytes - job.handed);
+            if at.active > 0 && at.window.is_some_and(|window| at.flight + bytes > window) {
+                return None;
+            }
             let chunk = Chunk {
                 slot,
                 lane,
@@ -227,6 +238,7 @@ impl Queue {
             job.handed += bytes;
             job.flying += 1;
             at.active += 1;
+            at.flight += bytes;
             if job.handed == job.bytes {
                 at.line.pop_front();
             }
@@ -239,6 +251,7 @@ impl Queue {
     pub(crate) fn finish(&mut self, chunk: &Chunk, result: Result<(), CopyError>, now: Nanos) {
         let lane = &mut self.lanes[chunk.lane];
         lane.active -= 1;
+        lane.flight -= chunk.bytes.0;
         lane.moved = now.max(lane.moved);
         let job = &mut self.jobs[chunk.slot as usize];
         job.flying -= 1;
@@ -439,6 +452,27 @@ mod tests {
 
     fn ends(queue: &Queue, tickets: &[Ticket]) -> Vec<bool> {
         tickets.iter().map(|t| queue.outcome(*t).is_some()).collect()
+    }
+
+    #[test]
+    fn a_window_bounds_what_is_in_flight() {
+        let mut queue = Queue::new(&[(4, false)]);
+        queue.limit(0, 200);
+        let many = queue.add(&order(400, &[]), 0, (100, false), NOW);
+        let large = queue.add(&order(300, &[]), 0, (300, false), NOW);
+        let mut flying: VecDeque<Chunk> = VecDeque::new();
+        let mut moved = Vec::new();
+        loop {
+            flying.extend(std::iter::from_fn(|| queue.take(0)));
+            let Some(chunk) = flying.front().copied() else { break };
+            let bytes: u64 = flying.iter().map(|chunk| chunk.bytes.0).sum();
+            assert!(bytes <= 200 || flying.len() == 1, "{bytes} in {}", flying.len());
+            moved.push(chunk.bytes.0);
+            queue.finish(&chunk, Ok(()), NOW);
+            flying.pop_front();
+        }
+        assert_eq!(moved, [100, 100, 100, 100, 300]);
+        assert_eq!(ends(&queue, &[many, large]), [true, true]);
     }
 
     #[test]

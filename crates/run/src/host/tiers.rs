@@ -19,9 +19,9 @@ use super::supply;
 use super::throttle::{Clock, Throttle};
 
 /// The least and the most that one request to a file moves. A device serves all requests in flight at once, so a copy
-/// that is alone in one of many shares its speed with those that came later: each copy is cut into as many as there are
-/// threads, and the first to come is the first to be there. Requests of less keep the threads busier than the device.
-const REQUESTS: (u64, u64) = (512 << 10, 4 << 20);
+/// that is alone in one of many would share its speed with those that came later. Requests of less keep the threads
+/// busier than the device.
+const REQUESTS: (u64, u64) = (512 << 10, 1 << 20);
 
 /// The least and the most that one thread moves at a time between memories.
 const CHUNKS: (u64, u64) = (512 << 10, 4 << 20);
