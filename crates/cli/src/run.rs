@@ -170,7 +170,7 @@ impl Choice {
         let progress = Progress::alone("planning");
         let prepared = match (&self.plan, self.system) {
             (Some(plan), _) => {
-                let planned = Planned { plan: plan.clone(), solve: None, met: true };
+                let planned = Planned { plan: plan.clone(), solve: None, met: true, heeded: false };
                 replay(planned, &setting)
             }
             (None, Some(system)) => system.prepare(&setting),

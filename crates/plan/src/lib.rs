@@ -11,6 +11,7 @@ mod highs;
 pub mod implementations;
 mod lanes;
 pub mod layout;
+pub mod leeway;
 mod margins;
 pub mod offsets;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub mod warm;
 pub use exact::Exact;
 pub use highs::HighsError;
 pub use implementations::implemented;
+pub use leeway::leeway;
 pub use offsets::{Arranged, arranged, arranged_anew};
 pub use outline::{Mismatch, Outline};
 pub use plan::{Action, Birth, Implementation, Move, Plan};

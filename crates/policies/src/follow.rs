@@ -3,24 +3,27 @@
 //! Objects are known by their names, which are the tensors' names in the trace that the plan is for. What the plan could
 //! not foresee (memory in pieces where it counted bytes, another trace) never makes a result wrong: an object that does
 //! not fit where it should goes to the next slower tier that has room, what a kernel needs elsewhere is fetched, and
-//! [`Follow::deviations`] counts how often.
+//! [`Follow::deviations`] counts how often. One that is [`Follow::heeding`] also learns from what comes late.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use tiercel_core::{
-    Bytes, Error, Hint, Machine, Manager, ObjectId, Operand, Place, Policy, RegionId, Step, TierId,
+    Bytes, Error, Hint, Machine, Manager, Nanos, ObjectId, Operand, Place, Policy, RegionId, Step, TierId,
 };
-use tiercel_plan::{Action, Flaw, Plan, verify};
+use tiercel_plan::{Action, Flaw, Plan, leeway, verify};
 use tiercel_workload::Trace;
 use tiercel_workload::trace::Role;
 
 use crate::gather::gather;
+use crate::heed::Heed;
 use crate::recency::Recency;
 
 /// One move of the plan, ready to be made.
 #[derive(Clone, Debug)]
 struct Order {
+    /// Which of the plan's moves it is; none of something that is put right.
+    index: Option<usize>,
     tensor: String,
     action: Action,
     to: TierId,
@@ -43,6 +46,11 @@ pub struct Follow {
     left: usize,
     deviations: u64,
     recency: RefCell<Recency>,
+    /// What is learned of late moves, where that is wanted; the move that each object is on, and those that the next kernel
+    /// waits for, with the time waited before it.
+    heed: Option<Heed>,
+    bringing: HashMap<ObjectId, usize>,
+    awaited: (Vec<usize>, Nanos),
 }
 
 impl Follow {
@@ -52,10 +60,11 @@ impl Follow {
         let tier = |name: &str| machine.tier_named(name).expect("the plan has been verified");
         let mut leaving = vec![Vec::new(); trace.kernels.len() + 1];
         let mut coming = leaving.clone();
-        for m in &plan.moves {
+        for (index, m) in plan.moves.iter().enumerate() {
             let (from, to) = (tier(&m.from), tier(&m.to));
             let waits = !plan.asynchronous && m.start == m.done;
-            let order = Order { tensor: m.tensor.clone(), action: m.action, to, offset: m.offset, waits };
+            let (tensor, index) = (m.tensor.clone(), Some(index));
+            let order = Order { index, tensor, action: m.action, to, offset: m.offset, waits };
             let side = if to > from { &mut leaving } else { &mut coming };
             side[m.start as usize].push(order);
         }
@@ -70,7 +79,28 @@ impl Follow {
             left: 0,
             deviations: 0,
             recency: RefCell::default(),
+            heed: None,
+            bringing: HashMap::new(),
+            awaited: (Vec::new(), Nanos::ZERO),
         })
+    }
+
+    /// The same, and moves to faster tiers that come late begin earlier in later iterations, where their places are free.
+    pub fn heeding(mut self, plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Follow, Flaw> {
+        let starts = plan.moves.iter().map(|m| m.start).collect();
+        self.heed = Some(Heed::new(starts, leeway(plan, trace, machine)?, self.coming.len()));
+        Ok(self)
+    }
+
+    /// Lets what comes come when it now should.
+    fn reschedule(&mut self) {
+        let Some(heed) = &self.heed else { return };
+        let mut orders: Vec<Order> = self.coming.iter_mut().flat_map(std::mem::take).collect();
+        orders.sort_by_key(|order| order.index);
+        for order in orders {
+            let start = order.index.map_or(0, |index| heed.starts()[index]);
+            self.coming[start as usize].push(order);
+        }
     }
 
     /// How often something could not be done as planned.
@@ -132,6 +162,9 @@ impl Follow {
             m.copy(x, y)?;
         }
         m.set_primary(object, y)?;
+        if let (Some(_), Some(index)) = (&self.heed, order.index) {
+            self.bringing.insert(object, index);
+        }
         if order.action != Action::Fetch {
             m.free(x)?;
         }
@@ -195,6 +228,9 @@ impl Policy for Follow {
     fn before(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
         if step != Step::LOAD && (step.0 as usize) < self.leaving.len() {
             self.boundary = step.0 as usize;
+            if let Some(heed) = &mut self.heed {
+                heed.reach(self.boundary, m.now());
+            }
             self.leave(m)?;
             self.come(m)?;
         }
@@ -203,7 +239,15 @@ impl Policy for Follow {
                 self.recency.get_mut().touch(operand.object, home);
             }
         }
-        gather(m, &self.recency, step, operands)
+        gather(m, &self.recency, step, operands)?;
+        if self.heed.is_some() {
+            let arriving = operands.iter().filter(|operand| m.is_arriving(operand.object));
+            let brought = arriving.filter_map(|operand| self.bringing.get(&operand.object).copied());
+            self.awaited.0.clear();
+            self.awaited.0.extend(brought);
+            self.awaited.1 = m.totals().stall;
+        }
+        Ok(())
     }
 
     fn after(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
@@ -212,12 +256,16 @@ impl Policy for Follow {
             for operand in operands {
                 let tensor = m.what(operand.object);
                 let (planned, offset) = self.births.get(&tensor).copied().unwrap_or_default();
-                let order = Order { tensor, action: Action::Move, to: planned, offset, waits: false };
+                let order = Order { index: None, tensor, action: Action::Move, to: planned, offset, waits: false };
                 if m.home(operand.object).is_some_and(|home| home != planned) {
                     self.make(m, &order)?;
                 }
             }
             return Ok(());
+        }
+        if let Some(heed) = &mut self.heed {
+            let waited = m.totals().stall.saturating_sub(self.awaited.1);
+            self.awaited.0.drain(..).for_each(|index| heed.late(index, waited));
         }
         self.boundary = step.0 as usize + 1;
         self.leave(m)?;
@@ -227,8 +275,12 @@ impl Policy for Follow {
         Ok(())
     }
 
-    fn iteration_ended(&mut self, _: &mut Manager) -> Result<(), Error> {
+    fn iteration_ended(&mut self, m: &mut Manager) -> Result<(), Error> {
         (self.boundary, self.left) = (0, 0);
+        self.bringing.clear();
+        if self.heed.as_mut().is_some_and(|heed| heed.end(m.now())) {
+            self.reschedule();
+        }
         Ok(())
     }
 }

@@ -69,6 +69,32 @@ fn every_kernel_of_a_program_has_a_time_in_every_placement() {
 }
 
 #[test]
+fn a_processor_tells_its_pace_and_times_follow_it() {
+    let folder = Folder::new("pace");
+    let (program, machine) = (program("mlp", 64), machine());
+    let survey = Survey::new(&program, &machine, THREADS);
+    let mut kept = Kept::open_in(&folder.0, THREADS);
+    assert_eq!(survey.pace(&kept).expect("nothing to measure"), 1.0);
+    survey.measure(&mut kept, || true).expect("measured");
+    assert!(survey.pace(&kept).expect("measured") > 0.0);
+    // Kept times of a processor that is a thousand times slower than any.
+    let fast = |step: usize| vec![TierId(0); survey.kernels()[step].operands.len()];
+    for (step, signature) in survey.kernels().iter().enumerate() {
+        let slow = Nanos(kept.get(&signature.text, &machine, &fast(step)).expect("measured").0 + 1_000_000_000);
+        kept.put(&signature.text, &machine, &fast(step), (slow, 0.0)).expect("kept");
+    }
+    let pace = survey.pace(&kept).expect("measured");
+    assert!(pace < 0.5, "{pace}");
+    let (before, after) = (survey.times(&kept), survey.times(&kept).paced(&machine, 0.5));
+    for kernel in &program.trace.kernels {
+        let [fast, slow] = [everywhere(kernel, 0), everywhere(kernel, 1)];
+        let time = |times: &tiercel_profile::Measured, tiers: &[TierId]| times.time(&machine, kernel, tiers).0;
+        assert_eq!(time(&after, &fast), time(&before, &fast) / 2);
+        assert!(time(&after, &slow) >= time(&before, &slow) / 2 && time(&after, &slow) <= time(&before, &slow));
+    }
+}
+
+#[test]
 fn what_was_interrupted_goes_on() {
     let folder = Folder::new("resume");
     let (program, machine) = (program("mlp", 32), machine());

@@ -55,7 +55,7 @@ fn main() -> Result<(), Failure> {
             let (kept, known) = kernels(&survey, threads)?;
             for system in &ALL {
                 let machine = probe::again(&machine)?;
-                let times = Times::new(survey.times(&kept).paced(survey.pace(&kept)?));
+                let times = Times::new(survey.times(&kept).paced(&machine, survey.pace(&kept)?));
                 match play(system, &task, &machine, &times, threads) {
                     Ok((predicted, measured, calm)) => {
                         let error = predicted.0 as f64 / measured.0.max(1) as f64 - 1.0;

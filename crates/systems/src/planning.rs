@@ -68,7 +68,7 @@ impl Planner {
             },
             error => SystemError::Problem { system: self.name(), error },
         })?;
-        Ok(Planned { plan: arranged.plan, solve: Some(arranged.time), met: arranged.met })
+        Ok(Planned { plan: arranged.plan, solve: Some(arranged.time), met: arranged.met, heeded: false })
     }
 }
 
@@ -81,6 +81,8 @@ pub struct Planned {
     pub solve: Option<Duration>,
     /// Whether the search stopped because the plan was good enough.
     pub met: bool,
+    /// Whether moves that come late begin earlier in later iterations.
+    pub heeded: bool,
 }
 
 impl Planned {
@@ -118,6 +120,10 @@ pub fn play(planned: Planned, trace: &Trace, machine: &Machine) -> Result<Prepar
         [] => None,
         chosen => Some(Arc::new(implemented(trace, chosen).map_err(SystemError::Implementation)?)),
     };
-    let policy = Follow::new(&planned.plan, implemented.as_deref().unwrap_or(trace), machine)?;
+    let trace = implemented.as_deref().unwrap_or(trace);
+    let mut policy = Follow::new(&planned.plan, trace, machine)?;
+    if planned.heeded {
+        policy = policy.heeding(&planned.plan, trace, machine)?;
+    }
     Ok(Prepared { planned: Some(planned), implemented, ..Prepared::policy(policy) })
 }

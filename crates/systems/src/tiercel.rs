@@ -4,9 +4,9 @@
 //!
 //! The policy that is simulated is the policy that runs, so the choice is made by playing each alternative on the machine
 //! at hand. Most often there is nothing to choose, because the plan comes within a percent of having all memory fast; then
-//! nothing else is tried. While it runs, a late copy makes a kernel wait and nothing else, a
-//! tensor that the plan does not know is placed and fetched as hints say ([`tiercel_policies::Follow`]), and results are
-//! the same bits in any case.
+//! nothing else is tried. While it runs, a late copy makes a kernel wait, and where that happens again and again its move
+//! begins earlier; a tensor that the plan does not know is placed and fetched as hints say ([`tiercel_policies::Follow`]).
+//! Results are the same bits in any case.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -274,6 +274,7 @@ impl Search {
 fn planned(setting: &Setting<'_>, rewritten: Option<Arc<Program>>) -> Result<Tried, SystemError> {
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
     let mut planned = Planner::Asynchronous.plan(&Setting { trace, ..*setting })?;
+    planned.heeded = true;
     if let Some(program) = &rewritten {
         planned.plan = planned.plan.rewritten_as(program.rewriting());
     }

@@ -12,7 +12,7 @@ mod stopwatch;
 
 use std::collections::HashMap;
 
-use tiercel_core::{Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
+use tiercel_core::{Backing, Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
 use tiercel_run::host::supply;
 use tiercel_run::{HostError, KernelTime, Profile, Roofline};
 use tiercel_workload::{Kernel, Program, Trace};
@@ -170,7 +170,7 @@ impl<'a> Survey<'a> {
         let signatures: Vec<&Signature> =
             heavy.iter().map(|(step, ..)| &self.kernels[step.0 as usize]).collect();
         let watch = Stopwatch::new(self.program, self.machine, self.threads, self.cache, &signatures)?;
-        let mut watch = watch.as_it_is();
+        let mut watch = watch.with_others();
         let before: u64 = heavy.iter().map(|(_, count, kept)| count * kept.0).sum();
         let mut least = u64::MAX;
         // Once more, so that what somebody did in a moment is not taken for what they do.
@@ -238,10 +238,17 @@ impl Measured {
         measured
     }
 
-    /// The same kernels on a processor that takes `pace` times as long.
-    pub fn paced(mut self, pace: f64) -> Measured {
-        let times = self.kernels.values_mut().flatten().map(|(_, time)| time);
-        times.for_each(|time| *time = Nanos((time.0 as f64 * pace) as u64));
+    /// The same kernels on a processor that takes `pace` times as long. What an emulated tier charges stays the same.
+    pub fn paced(mut self, machine: &Machine, pace: f64) -> Measured {
+        let paced = |time: Nanos| Nanos((time.0 as f64 * pace) as u64);
+        let emulated = |tier: &TierId| machine.tier(*tier).backing == Backing::Throttled;
+        for known in self.kernels.values_mut() {
+            let plain = known.iter().find(|(tiers, _)| !tiers.iter().any(emulated)).map(|(_, time)| *time);
+            for (tiers, time) in known {
+                let charged = plain.filter(|plain| tiers.iter().any(emulated) && *time > *plain);
+                *time = charged.map_or(paced(*time), |plain| paced(plain).max(*time));
+            }
+        }
         self
     }
 

@@ -87,7 +87,7 @@ impl<'p> Stopwatch<'p> {
     }
 
     /// Tells what half of the runs keep within, not a quarter: how fast the processor is with whoever uses it, too.
-    pub(super) fn as_it_is(mut self) -> Stopwatch<'p> {
+    pub(super) fn with_others(mut self) -> Stopwatch<'p> {
         self.rank = 2;
         self
     }
