@@ -256,7 +256,8 @@ impl Policy for Follow {
             for operand in operands {
                 let tensor = m.what(operand.object);
                 let (planned, offset) = self.births.get(&tensor).copied().unwrap_or_default();
-                let order = Order { index: None, tensor, action: Action::Move, to: planned, offset, waits: false };
+                let order =
+                    Order { index: None, tensor, action: Action::Move, to: planned, offset, waits: false };
                 if m.home(operand.object).is_some_and(|home| home != planned) {
                     self.make(m, &order)?;
                 }

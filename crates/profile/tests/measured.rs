@@ -80,7 +80,8 @@ fn a_processor_tells_its_pace_and_times_follow_it() {
     // Kept times of a processor that is a thousand times slower than any.
     let fast = |step: usize| vec![TierId(0); survey.kernels()[step].operands.len()];
     for (step, signature) in survey.kernels().iter().enumerate() {
-        let slow = Nanos(kept.get(&signature.text, &machine, &fast(step)).expect("measured").0 + 1_000_000_000);
+        let slow =
+            Nanos(kept.get(&signature.text, &machine, &fast(step)).expect("measured").0 + 1_000_000_000);
         kept.put(&signature.text, &machine, &fast(step), (slow, 0.0)).expect("kept");
     }
     let pace = survey.pace(&kept).expect("measured");
@@ -88,9 +89,12 @@ fn a_processor_tells_its_pace_and_times_follow_it() {
     let (before, after) = (survey.times(&kept), survey.times(&kept).paced(&machine, 0.5));
     for kernel in &program.trace.kernels {
         let [fast, slow] = [everywhere(kernel, 0), everywhere(kernel, 1)];
-        let time = |times: &tiercel_profile::Measured, tiers: &[TierId]| times.time(&machine, kernel, tiers).0;
+        let time =
+            |times: &tiercel_profile::Measured, tiers: &[TierId]| times.time(&machine, kernel, tiers).0;
         assert_eq!(time(&after, &fast), time(&before, &fast) / 2);
-        assert!(time(&after, &slow) >= time(&before, &slow) / 2 && time(&after, &slow) <= time(&before, &slow));
+        assert!(
+            time(&after, &slow) >= time(&before, &slow) / 2 && time(&after, &slow) <= time(&before, &slow)
+        );
     }
 }
 
