@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_core::{Machine, TierId};
 use tiercel_workload::Trace;
 
+use crate::offsets::{places, size};
 use crate::plan::{Action, Plan};
 use crate::verify::{Flaw, Stay, replay};
 
@@ -45,21 +46,15 @@ pub fn leeway(plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Vec<u32>,
 
 /// Since when the place of each move has been free when the move begins; nothing of moves without a place.
 fn since_free(plan: &Plan, trace: &Trace, machine: &Machine, stays: &[Stay]) -> HashMap<usize, u32> {
-    let born: HashMap<&str, u64> =
-        plan.births.iter().filter_map(|b| Some((b.tensor.as_str(), b.offset?))).collect();
+    let place = places(plan, trace);
     let mut events: Vec<(u32, bool, usize)> = Vec::new();
-    let mut places: Vec<(u64, u64)> = Vec::with_capacity(stays.len());
+    let mut spans: Vec<(u64, u64)> = Vec::with_capacity(stays.len());
     let mut all_placed = true;
     for (at, stay) in stays.iter().enumerate() {
-        let tensor = &trace.tensors[stay.tensor];
-        let offset = match stay.brought {
-            Some(index) => plan.moves[index].offset,
-            None => born.get(tensor.name.as_str()).copied(),
-        };
-        let size = Bytes(tensor.bytes.0.max(1)).round_up(machine.grain()).unwrap_or(tensor.bytes).0;
+        let (offset, size) = (place(stay), size(trace, machine, stay.tensor));
         // Where something lies anywhere, nothing is known of what is free.
         all_placed &= offset.is_some() || stay.tier != TierId(0);
-        places.push(offset.map_or((0, 0), |offset| (offset, offset.saturating_add(size))));
+        spans.push(offset.map_or((0, 0), |offset| (offset, offset.saturating_add(size))));
         events.push((stay.from, true, at));
         events.push((stay.to, false, at));
     }
@@ -70,7 +65,7 @@ fn since_free(plan: &Plan, trace: &Trace, machine: &Machine, stays: &[Stay]) -> 
     events.sort_unstable();
     let mut vacated = Vacated::default();
     for (boundary, begins, at) in events {
-        let (Stay { tier, brought, .. }, (start, end)) = (stays[at], places[at]);
+        let (Stay { tier, brought, .. }, (start, end)) = (stays[at], spans[at]);
         if tier != TierId(0) || start == end {
             continue;
         }

@@ -200,7 +200,7 @@ pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort
 /// The longest that one packing may take.
 const PACKING: Duration = Duration::from_secs(3);
 
-fn size(trace: &Trace, machine: &Machine, tensor: usize) -> u64 {
+pub(crate) fn size(trace: &Trace, machine: &Machine, tensor: usize) -> u64 {
     let bytes = Bytes(trace.tensors[tensor].bytes.0.max(1));
     bytes.round_up(machine.grain()).unwrap_or(bytes).0
 }
@@ -256,14 +256,19 @@ fn write_births(
     }
 }
 
-/// Makes sure that no two stays with offsets share a byte, and that all end within their tiers.
-pub(crate) fn disjoint(plan: &Plan, trace: &Trace, machine: &Machine, stays: &[Stay]) -> Result<(), Flaw> {
+/// Where each stay of a tensor on a tier lies, where the plan says.
+pub(crate) fn places<'a>(plan: &'a Plan, trace: &'a Trace) -> impl Fn(&Stay) -> Option<u64> + 'a {
     let born: BTreeMap<&str, u64> =
         plan.births.iter().filter_map(|b| Some((b.tensor.as_str(), b.offset?))).collect();
-    let place = |stay: &Stay| match stay.brought {
+    move |stay| match stay.brought {
         Some(index) => plan.moves[index].offset,
         None => born.get(trace.tensors[stay.tensor].name.as_str()).copied(),
-    };
+    }
+}
+
+/// Makes sure that no two stays with offsets share a byte, and that all end within their tiers.
+pub(crate) fn disjoint(plan: &Plan, trace: &Trace, machine: &Machine, stays: &[Stay]) -> Result<(), Flaw> {
+    let place = places(plan, trace);
     // Begin and end of each stay, ends first; what is there now lies in a map by offset.
     let mut events: Vec<(u32, bool, usize)> = Vec::new();
     for (at, stay) in stays.iter().enumerate() {
