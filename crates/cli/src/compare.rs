@@ -78,9 +78,9 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     end_when_interrupted();
-    for path in arguments.html.iter().chain(&arguments.out) {
-        files::check(path)?;
-    }
+    let outputs = [("--html", arguments.html.as_deref()), ("--out", arguments.out.as_deref())];
+    let outputs = outputs.into_iter().filter_map(|(option, path)| Some((option, path?)));
+    files::check_all(&outputs.collect::<Vec<_>>())?;
     let systems = systems(&arguments.systems)?;
     let fast = once(&arguments.fast);
     let machine = machine::open(arguments.ground.machine())?;

@@ -27,6 +27,22 @@ pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
     files::replace(path, contents).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
+/// Whether all of these can be written, by the options that name them, and are different files.
+pub fn check_all(outputs: &[(&str, &Path)]) -> Result<(), String> {
+    for (at, (option, path)) in outputs.iter().enumerate() {
+        if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other, path)) {
+            return Err(format!("{other} and {option} name the same file `{}`", path.display()));
+        }
+        check(path)?;
+    }
+    Ok(())
+}
+
+/// Whether two paths lead to the same file.
+pub fn same(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b && a.is_file()))
+}
+
 /// Whether `path` can be written to, to be asked before long work.
 pub fn check(path: &Path) -> Result<(), String> {
     if path.is_dir() {

@@ -44,9 +44,10 @@ impl Outcome {
         times.get(times.len() / 2).copied().unwrap_or_default()
     }
 
+    /// Samples a second in that iteration.
     fn throughput(&self) -> f64 {
-        let time = self.sum(|l| l.figures.time).seconds();
-        if time > 0.0 { self.lessons.len() as f64 * self.batch as f64 / time } else { 0.0 }
+        let time = self.median().seconds();
+        if time > 0.0 { self.batch as f64 / time } else { 0.0 }
     }
 
     fn stall_share(&self) -> f64 {

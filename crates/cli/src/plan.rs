@@ -211,6 +211,8 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "batch": scene.workload.batch(),
         "machine": run.machine.name,
         "system": run.system,
+        "on": "sim",
+        "measured": false,
         "seed": arguments.answer.seed,
         "peak_bytes": scene.peak.0,
         "fast_bytes": fast.0,
@@ -233,9 +235,9 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "stall_ns": run.stall().0,
         "peak_fast_bytes": run.peak_fast().0,
         "layout_bytes": layout.map(|bytes| bytes.0),
-        "memory_price": price.map(|price| price.used),
-        "memory_price_all_fast": price.map(|price| price.all_fast),
-        "memory_price_share": price.map(|price| price.share()),
+        "used_memory_price": price.map(|price| price.used),
+        "all_fast_memory_price": price.map(|price| price.all_fast),
+        "used_memory_price_share": price.map(|price| price.share()),
     })
 }
 
@@ -272,7 +274,7 @@ fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Optio
         let percent = price.share() * 100.0;
         row(
             "memory costs",
-            format!("{:.0}, {percent:.0} % of {:.0} for fast memory alone", price.used, price.all_fast),
+            format!("${:.2}, {percent:.0} % of ${:.2} for fast memory alone", price.used, price.all_fast),
         )?;
     }
     Ok(())
@@ -282,7 +284,7 @@ fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Optio
 fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt::Result {
     let slow_only = ends.slow_only.map_or("not possible".to_string(), |time| time.to_string());
     writeln!(out, "{}: {}, peak {}", scene.title(), runs[0].system, scene.peak)?;
-    writeln!(out, "fast-only {}, slow-only {slow_only}\n", ends.fast_only)?;
+    writeln!(out, "simulated; fast-only {}, slow-only {slow_only}\n", ends.fast_only)?;
     let priced = runs.iter().all(|run| Price::of(run, scene.peak).is_some());
     let heads = if priced { "      price  speed for it" } else { "" };
     writeln!(

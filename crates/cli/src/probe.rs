@@ -43,6 +43,9 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let folder = here::folder();
     let file = match (&arguments.file, arguments.no_file) {
         (_, true) => None,
+        (Some(path), false) if !path.is_dir() => {
+            return Err(format!("--file: there is no folder `{}`", path.display()));
+        }
         (Some(path), false) => Some(path.clone()),
         (None, false) => {
             std::fs::create_dir_all(&folder)
@@ -150,7 +153,7 @@ fn table(out: &mut String, found: &Found, kept: &std::path::Path) -> std::fmt::R
     for link in &machine.links {
         let name = |tier| machine.tier(tier).name.as_str();
         let what = format!("copy {} to {}", name(link.from), name(link.to));
-        writeln!(out, "  {what:<20} {}; {} is best", points(&link.curve), link.threads)?;
+        writeln!(out, "  {what:<20} {}; {} will do", points(&link.curve), link.threads)?;
     }
     if *buffered {
         writeln!(

@@ -70,21 +70,14 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 fn check_places(arguments: &Arguments) -> Result<(), String> {
     let outputs =
         [("--html", &arguments.html), ("--perfetto", &arguments.perfetto), ("--csv", &arguments.csv)];
-    let outputs: Vec<(&str, &PathBuf)> =
-        outputs.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))).collect();
-    let same = |a: &Path, b: &Path| {
-        a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b && a.is_file()))
-    };
-    for (at, (option, path)) in outputs.iter().enumerate() {
-        if arguments.files.iter().any(|input| same(input, path)) {
+    let outputs: Vec<(&str, &Path)> =
+        outputs.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect();
+    for (option, path) in &outputs {
+        if arguments.files.iter().any(|input| files::same(input, path)) {
             return Err(format!("{option}: `{}` is what is to be read", path.display()));
         }
-        if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other, path)) {
-            return Err(format!("{other} and {option} name the same file `{}`", path.display()));
-        }
-        files::check(path)?;
     }
-    Ok(())
+    files::check_all(&outputs)
 }
 
 /// Reads every file and puts together what they hold.

@@ -52,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100_000), allow_hyphen_values = true)]
     iterations: u32,
     /// Play this plan, as `tiercel plan --out` writes it, on the machine and with the fast memory that it was made for
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast", "gap", "time"])]
     plan: Option<PathBuf>,
     /// Write what happens to this file, for `tiercel report`
     #[arg(long, value_name = "FILE")]
@@ -108,6 +108,12 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     };
     let choice = Choice { system, plan, options };
     if arguments.on == On::Host {
+        if !crate::machine::is_here(&machine) {
+            return Err(format!(
+                "`{}` is another machine; on the host runs `--machine here`, or one that stands for it, such as dram-throttled",
+                machine.name
+            ));
+        }
         let outcome = staged::run(
             &scene,
             &machine,

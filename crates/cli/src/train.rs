@@ -72,7 +72,7 @@ pub struct Arguments {
     /// Learning rate; each optimizer has its own default
     #[arg(long, value_name = "RATE", value_parser = amounts::rate, allow_hyphen_values = true)]
     lr: Option<f32>,
-    /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP], in iterations
+    /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP[:ITERATIONS]], in iterations
     #[arg(long, value_name = "SCHEDULE", default_value = "constant", value_parser = plausible)]
     schedule: String,
     /// Write weights, optimizer state and progress to this file at the end (safetensors)
@@ -280,10 +280,10 @@ fn program(
     source: &Source,
 ) -> Result<(Program, u64), String> {
     let image = match source {
-        // Networks for photographs halve an image five times.
+        // Networks for photographs halve an image five times; a file knows its own size.
         Source::Images(images) => match arguments.net() {
             "cnn" | "mlp" => Some(images.side()),
-            _ => Some(images.side().next_multiple_of(32)),
+            net => nets::find(net).map(|_| images.side().next_multiple_of(32)),
         },
         _ => None,
     };

@@ -238,7 +238,8 @@ impl Trial<'_> {
         row.stall_ns = counted.iter().map(|l| l.figures.stall.0).sum();
         row.peak_fast_bytes = trainer.totals().peak.first().copied().unwrap_or_default();
         row.predicted_ns = Some(entrant.predicted.0);
-        let header = Header::measured(&entrant.task.training.trace, machine, system, emulated);
+        let mut header = Header::measured(&entrant.task.training.trace, machine, system, emulated);
+        (header.batch, header.peak_bytes) = (Some(self.batch), Some(Bytes(peak)));
         let run = (system == "tiercel").then(|| Run::new(Log::new(header, &events)));
         let score = trainer.evaluate().map_err(|error| error.to_string())?.map(|score| score.accuracy());
         row.output_hash = Some(format!("{:016x}", trainer.digest().map_err(|error| error.to_string())?));

@@ -232,7 +232,7 @@ fn memory_that_is_not_enough() {
         "plan resnet50 --machine h200 --fast 1%",
         1,
         expect![[r#"
-        tiercel: with 1% of fast memory: tiercel: conv1.conv (step 0) cannot work with 53.7 MiB of hbm; it needs at least 588 MiB
+        tiercel: with 1% of fast memory: tiercel: conv1.conv (step 0) cannot work with 53.7 MiB of hbm; all kernels can with 588 MiB
     "#]],
     );
     check(
@@ -308,8 +308,8 @@ fn what_cannot_be_measured() {
         "profile mlp --slow file:/no/such/folder/file",
         1,
         expect![[r#"
-        tiercel: there is no folder `/no/such/folder`
-    "#]],
+            tiercel: there is no folder `/no/such/folder/file`
+        "#]],
     );
     check(
         "profile mlp --out /no/such/folder/mlp.trace",
@@ -390,8 +390,8 @@ fn places_that_cannot_be_written() {
         "probe --file /no/such/folder/file",
         1,
         expect![[r#"
-        tiercel: there is no folder `/no/such/folder`
-    "#]],
+            tiercel: --file: there is no folder `/no/such/folder/file`
+        "#]],
     );
 }
 

@@ -83,7 +83,7 @@ fn a_plan_has_the_names_that_programs_rely_on() {
     }
     assert!(d.as_object().is_some_and(|d| d.contains_key("layout_bytes")));
     assert!(number("peak_fast_bytes") <= number("fast_bytes"));
-    assert!(number("memory_price_share") < 1.0);
+    assert!(number("used_memory_price_share") < 1.0);
 }
 
 #[test]
@@ -93,7 +93,8 @@ fn several_amounts_of_fast_memory_make_a_curve() {
     let slowdowns: Vec<f64> = curve.iter().filter_map(|point| point["slowdown"].as_f64()).collect();
     assert_eq!(slowdowns.len(), 3);
     assert!(slowdowns[0] >= slowdowns[1] && slowdowns[2] < 1.001, "{slowdowns:?}");
-    let prices: Vec<f64> = curve.iter().filter_map(|point| point["memory_price_share"].as_f64()).collect();
+    let prices: Vec<f64> =
+        curve.iter().filter_map(|point| point["used_memory_price_share"].as_f64()).collect();
     assert!(prices[0] < prices[1] && prices[1] < prices[2], "{prices:?}");
     let page = text(&with("plan", &["--fast", "20%,50%", "--system", "cachedarrays-lm"]));
     assert!(page.contains("speed for it") && page.lines().count() >= 7, "{page}");

@@ -96,7 +96,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A kernel cannot run in so little memory.
-    #[error("{kernel} ({step}) cannot work with {limit} of {tier}; it needs at least {least}")]
+    #[error("{kernel} ({step}) cannot work with {limit} of {tier}; all kernels can with {least}")]
     TooTight {
         /// The kernel's name.
         kernel: String,

@@ -4,7 +4,7 @@
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
     let (distance, best) = known.map(|known| (edits(&name, known), known)).min_by_key(|(d, _)| *d)?;
-    (distance <= 2.max(name.chars().count() / 3)).then_some(best)
+    (distance <= 2.max(best.chars().count() / 3)).then_some(best)
 }
 
 /// How many characters must be inserted, removed or replaced to make `a` of `b`.

@@ -96,9 +96,27 @@ impl<B: Backend + ?Sized> Manager<B> {
         &self.totals
     }
 
-    /// Starts to record events.
+    /// Starts to record events; objects that are there already are recorded as if they had just come.
     pub fn record(&mut self) {
-        self.journal.get_or_insert_default();
+        if self.journal.is_some() {
+            return;
+        }
+        self.journal = Some(Vec::new());
+        let there: Vec<ObjectId> = self.objects.iter().map(|(key, _)| ObjectId(key)).collect();
+        for object in there {
+            let known = self.objects.get(object.0).expect("listed");
+            let (name, bytes) = (known.name.clone(), known.size);
+            self.note(|| Event::Created { object, name, bytes });
+            for region in self.regions_of(object).collect::<Vec<_>>() {
+                let (place, bytes) = (self.place_of(region), self.size_of(region));
+                self.note(|| Event::Allocated { region, place, bytes });
+                self.note(|| Event::Linked { object, region });
+            }
+            if let Some(region) = self.primary(object) {
+                let tier = self.tier(region);
+                self.note(|| Event::Primary { object, region, tier });
+            }
+        }
     }
 
     /// Takes the events recorded since the last call.

@@ -232,14 +232,14 @@ fn slow_tier(name: &str, backing: Backing, room: Bytes) -> Tier {
     }
 }
 
-/// The folder of a path, and the room in it.
+/// The folder of a path, which may be that of a file that is yet to be, and the room in it.
 fn folder_of(path: &Path) -> Result<(PathBuf, Bytes), ProbeError> {
-    let folder = if path.is_dir() { Some(path) } else { path.parent() };
-    let folder = folder.map(|f| if f.as_os_str().is_empty() { Path::new(".") } else { f });
-    let folder = folder.ok_or_else(|| ProbeError::Folder(path.to_path_buf()))?;
-    let missing = || ProbeError::Folder(folder.to_path_buf());
-    let room = supply::disk(folder).ok_or_else(missing)?;
-    let folder = folder.canonicalize().map_err(|_| missing())?;
+    let missing = || ProbeError::Folder(path.to_path_buf());
+    let parent = path.parent().map(|f| if f.as_os_str().is_empty() { Path::new(".") } else { f });
+    let folder = if path.exists() { Some(path) } else { parent };
+    let folder = folder.and_then(|folder| folder.canonicalize().ok()).filter(|folder| folder.is_dir());
+    let folder = folder.ok_or_else(missing)?;
+    let room = supply::disk(&folder).ok_or_else(missing)?;
     Ok((folder, room))
 }
 

@@ -66,7 +66,7 @@ impl fmt::Display for Schedule {
 /// What is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no schedule; there are constant, step:EVERY:FACTOR and cosine:WARMUP:ITERATIONS, all in iterations"
+    "`{0}` is no schedule; there are constant, step:EVERY:FACTOR and cosine[:WARMUP[:ITERATIONS]], all in iterations"
 )]
 pub struct ScheduleError(String);
 
