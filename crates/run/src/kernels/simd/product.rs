@@ -150,46 +150,90 @@ macro_rules! pick {
 /// `out` becomes a · b, where `a` is `depth` columns of `rows` numbers, `b` is `depth` rows of `vectors` vectors and
 /// `out` is `rows` rows as wide as those of `b`. Every element is summed in the order of depth.
 pub fn product(depth: usize, rows: usize, vectors: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
+    product_ahead(depth, (rows, vectors), a, b, out, &[]);
+}
+
+/// The same, and memory is asked for other numbers that are wanted soon: sixteen of them with every depth, as far as there
+/// are both. So it works while products are computed, which all at once would wait for it.
+pub fn product_ahead(
+    depth: usize,
+    (rows, vectors): (usize, usize),
+    a: &[f32],
+    b: &[f32],
+    out: &mut [f32],
+    ahead: &[f32],
+) {
     let tile = Tile::here();
     assert!((1..=tile.rows).contains(&rows) && (1..=2).contains(&vectors), "a piece that fits the registers");
     assert!(a.len() >= depth * rows && b.len() >= depth * vectors * tile.lanes, "packed operands");
     assert!(out.len() >= rows * vectors * tile.lanes, "room for the piece");
-    let (a, b, out) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr());
+    let lines = ahead.len().div_ceil(LINE).min(depth);
+    let (a, b, out, ahead) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr(), ahead.as_ptr());
     match level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => pick!(packed::avx512, rows, vectors, (depth, a, b, out):
+        Level::Avx512 => pick!(packed::avx512, rows, vectors, (depth, a, b, out, ahead, lines):
             1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2; 5: 1 2; 6: 1 2; 7: 1 2;
             8: 1 2; 9: 1 2; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => pick!(packed::avx2, rows, vectors, (depth, a, b, out):
+        Level::Avx2 => pick!(packed::avx2, rows, vectors, (depth, a, b, out, ahead, lines):
             1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2; 5: 1 2; 6: 1 2;),
-        _ => pick!(packed::portable, rows, vectors, (depth, a, b, out): 1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2;),
+        _ => pick!(packed::portable, rows, vectors, (depth, a, b, out, ahead, lines):
+            1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2;),
+    }
+}
+
+/// Numbers of a line of the cache.
+const LINE: usize = 16;
+
+/// One depth of a product.
+///
+/// # Safety
+/// The numbers of depth `k` are there.
+#[inline(always)]
+unsafe fn packed_step<X: Vector, const R: usize, const V: usize>(
+    k: usize,
+    a: *const f32,
+    b: *const f32,
+    sums: &mut [[X; V]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut row = [X::zero(); V];
+        for (v, row) in row.iter_mut().enumerate() {
+            *row = X::load(b.add((k * V + v) * X::LANES));
+        }
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let a = X::splat(*a.add(k * R + r));
+            for v in 0..V {
+                sums[v] = sums[v].plus(a, row[v]);
+            }
+        }
     }
 }
 
 /// # Safety
-/// `a`, `b` and `out` are as long as [`product`] says.
+/// `a`, `b` and `out` are as long as [`product`] says; there are `lines`, at most `depth`, to ask for.
 #[inline(always)]
 unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
     depth: usize,
     a: *const f32,
     b: *const f32,
     out: *mut f32,
+    ahead: *const f32,
+    lines: usize,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [[X::zero(); V]; R];
-        for k in 0..depth {
-            let mut row = [X::zero(); V];
-            for (v, row) in row.iter_mut().enumerate() {
-                *row = X::load(b.add((k * V + v) * X::LANES));
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let a = X::splat(*a.add(k * R + r));
-                for v in 0..V {
-                    sums[v] = sums[v].plus(a, row[v]);
-                }
-            }
+        for k in 0..lines {
+            #[cfg(target_arch = "x86_64")]
+            _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(k * LINE).cast());
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = ahead;
+            packed_step(k, a, b, &mut sums);
+        }
+        for k in lines..depth {
+            packed_step(k, a, b, &mut sums);
         }
         for (r, sums) in sums.iter().enumerate() {
             for (v, sum) in sums.iter().enumerate() {
@@ -199,7 +243,9 @@ unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
     }
 }
 
-for_each_level!(packed: packed_loop(depth: usize, a: *const f32, b: *const f32, out: *mut f32));
+for_each_level!(packed: packed_loop(
+    depth: usize, a: *const f32, b: *const f32, out: *mut f32, ahead: *const f32, lines: usize
+));
 
 /// The most rows that [`lines`] takes.
 pub const LINES: usize = 8;
