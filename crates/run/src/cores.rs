@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn this_thread_runs_on_a_core_that_it_may_use() {
-        let (all, here) = (Cores::allowed().expect("the system tells"), Cores::here().expect("the system tells"));
+        let (all, here) =
+            (Cores::allowed().expect("the system tells"), Cores::here().expect("the system tells"));
         assert!(all.holds(here));
         let on_one = std::thread::spawn(move || {
             assert!(Cores::none().with(here).keep_here());

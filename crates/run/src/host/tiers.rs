@@ -61,8 +61,7 @@ impl Tiers {
     /// How much one thread should move at a time.
     pub(crate) fn chunk(&self, order: &CopyOrder<'_>, threads: u32) -> u64 {
         let ends = [order.from, order.to].map(|place| &self.tiers[place.tier.index()]);
-        let (mut least, mut most) =
-            if ends.iter().any(|memory| memory.filed()) { REQUESTS } else { CHUNKS };
+        let (mut least, mut most) = if ends.iter().any(|memory| memory.filed()) { REQUESTS } else { CHUNKS };
         for throttle in ends.iter().filter_map(|memory| memory.throttle.as_ref()) {
             most = most.min(throttle.in_time(TURN).0 / PAGE as u64 * PAGE as u64).max(PACED);
             least = least.min(most);

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::pool::Pool;
 use super::shares::{Block, Each, Lattice, Sheet};
-use super::simd::{self, Layout, Tile};
+use super::simd::{self, Layout, Soon, Tile};
 
 /// About the most depth of a panel.
 const DEPTH: usize = 256;
@@ -260,8 +260,9 @@ pub fn multiply_part(
                     c.expect(row..row + high, lines.clone());
                     let (skip, from) = (used.start - start, i * tile.rows * deep);
                     let (packed, panel) = (&packed[from + skip * high..], &panel[skip * stride..]);
-                    let ahead = ahead.next().map_or(&[][..], |depth| b.ahead(depth, soon.clone()));
-                    simd::product_ahead(used.len(), (high, vectors), packed, panel, &mut piece, ahead);
+                    let read = ahead.next().map_or(&[][..], |depth| b.ahead(depth, soon.clone()));
+                    let soon = Soon { read, ..Soon::NOTHING };
+                    simd::product_ahead(used.len(), (high, vectors), packed, panel, &mut piece, soon);
                     // Depths after the diagonal begin in the block that the diagonal is in.
                     let first = at == 0 || (extent.part == Part::After && row >= start);
                     how.take(c, row..row + high, lines.clone(), (&piece, stride), first);
