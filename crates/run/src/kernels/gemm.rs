@@ -22,8 +22,11 @@ const DEPTH: usize = 256;
 /// The most rows of A that are packed at a time.
 const ROWS: usize = 448;
 
-/// The most panels of B that are copied at once, and the most that are not deep: then a page of every row.
-const PANELS: [usize; 2] = [4, 32];
+/// The most panels of B that are copied at once.
+const PANELS: usize = 4;
+
+/// The same where they are not deep: with vectors of 16 a page of every row.
+const WIDE: usize = 32;
 
 /// The depth of a panel where there are few rows: what it takes to copy B then counts for more than what it takes to add
 /// to C again, and memory gives longer stretches of fewer rows faster.
@@ -105,6 +108,8 @@ pub struct Extent {
     pub depth: usize,
     /// The depth of a block: convolutions end theirs between channels.
     pub block: usize,
+    /// The most panels of B that are copied at once.
+    panels: usize,
     /// What there is to do of it.
     pub part: Part,
 }
@@ -119,7 +124,8 @@ impl Extent {
     pub fn in_units(rows: usize, columns: usize, units: usize, unit: usize) -> Extent {
         let depth = units * unit;
         let blocks = depth.div_ceil(DEPTH.max(unit)).max(1);
-        Extent { rows, columns, depth, block: units.div_ceil(blocks).max(1) * unit, part: Part::Whole }
+        let block = units.div_ceil(blocks).max(1) * unit;
+        Extent { rows, columns, depth, block, panels: PANELS, part: Part::Whole }
     }
 
     /// The same of which only a part is done.
@@ -130,13 +136,12 @@ impl Extent {
     /// The same for few rows, of a B that lies in rows far longer than a panel is wide.
     pub fn shallow(self) -> Extent {
         let blocks = self.depth.div_ceil(SHALLOW).max(1);
-        Extent { block: self.depth.div_ceil(blocks).max(1), ..self }
+        Extent { block: self.depth.div_ceil(blocks).max(1), panels: WIDE, ..self }
     }
 
     /// How many panels of B there is room for.
     fn panels(&self) -> usize {
-        let most = PANELS[usize::from(self.block <= SHALLOW)];
-        self.columns.div_ceil(Tile::here().columns()).clamp(1, most)
+        self.columns.div_ceil(Tile::here().columns()).clamp(1, self.panels)
     }
 
     /// Numbers of scratch memory that one thread needs.
@@ -245,7 +250,7 @@ pub fn multiply_part(
                 // these are multiplied: a depth of it with every piece, where a depth is much.
                 let group = column - nth * wide;
                 let (mut ahead, from) = match group + together {
-                    _ if extent.block > SHALLOW => (0..0, columns.start),
+                    _ if extent.panels < WIDE => (0..0, columns.start),
                     next if next < columns.end => (depth.clone(), next),
                     _ => (depth.end..(depth.end + block).min(extent.depth), columns.start),
                 };
