@@ -22,6 +22,11 @@ pub(super) const ROW: usize = WIDE + STRIDES * (2 * LANES);
 /// Numbers of a row, whole vectors of which may be read and written beyond its end.
 pub(super) type Row = [f32; ROW];
 
+/// Numbers that begin where a line of the cache does: of others every vector would be in two lines, which takes longer to
+/// read and much longer to write and read at once.
+#[repr(align(64))]
+pub(super) struct Aligned<T>(pub T);
+
 /// What becomes of two numbers.
 pub(super) trait Fold {
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
