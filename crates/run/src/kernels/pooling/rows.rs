@@ -38,7 +38,8 @@ pub(super) struct Larger;
 impl Fold for Larger {
     #[inline(always)]
     fn fold<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
-        l.pick(l.better(x, best), x, best)
+        // The larger one is the best where it is not a number, so only the other is looked at.
+        l.pick(l.strange(x), x, l.larger(x, best))
     }
 }
 
