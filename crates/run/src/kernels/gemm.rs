@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::pool::Pool;
 use super::shares::{Block, Each, Lattice, Sheet};
-use super::simd::{self, Layout, Tile};
+use super::simd::{self, Layout, Soon, Tile};
 
 /// About the most depth of a panel.
 const DEPTH: usize = 256;
@@ -25,6 +25,13 @@ const ROWS: usize = 448;
 /// The most panels of B that are copied at once.
 const PANELS: usize = 4;
 
+/// The same where they are not deep: with vectors of 16 a page of every row.
+const WIDE: usize = 32;
+
+/// The depth of a panel where there are few rows: what it takes to copy B then counts for more than what it takes to add
+/// to C again, and memory gives longer stretches of fewer rows faster.
+const SHALLOW: usize = 64;
+
 /// An operand of which panels can be copied.
 pub trait Pack: Sync {
     /// Copies the numbers of `depth` and `lines` (columns of B, rows of A): number (d, l) goes to
@@ -32,7 +39,7 @@ pub trait Pack: Sync {
     /// need not be written: nobody looks at what becomes of it.
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]);
 
-    /// How many whole panels of B are better copied at once; 1 where it makes no difference.
+    /// The most whole panels of B that are better copied at once; 1 where it makes no difference.
     fn together(&self) -> usize {
         1
     }
@@ -43,6 +50,11 @@ pub trait Pack: Sync {
         for (at, first) in lines.step_by(wide).enumerate() {
             self.pack(depth.clone(), first..first + wide, wide, &mut out[at * deep * wide..]);
         }
+    }
+
+    /// The numbers of a depth that will be copied soon, where they lie side by side; nothing otherwise.
+    fn ahead(&self, _depth: usize, _lines: Range<usize>) -> &[f32] {
+        &[]
     }
 }
 
@@ -96,6 +108,8 @@ pub struct Extent {
     pub depth: usize,
     /// The depth of a block: convolutions end theirs between channels.
     pub block: usize,
+    /// The most panels of B that are copied at once.
+    panels: usize,
     /// What there is to do of it.
     pub part: Part,
 }
@@ -110,7 +124,8 @@ impl Extent {
     pub fn in_units(rows: usize, columns: usize, units: usize, unit: usize) -> Extent {
         let depth = units * unit;
         let blocks = depth.div_ceil(DEPTH.max(unit)).max(1);
-        Extent { rows, columns, depth, block: units.div_ceil(blocks).max(1) * unit, part: Part::Whole }
+        let block = units.div_ceil(blocks).max(1) * unit;
+        Extent { rows, columns, depth, block, panels: PANELS, part: Part::Whole }
     }
 
     /// The same of which only a part is done.
@@ -118,12 +133,23 @@ impl Extent {
         Extent { part, ..self }
     }
 
+    /// The same for few rows, of a B that lies in rows far longer than a panel is wide.
+    pub fn shallow(self) -> Extent {
+        let blocks = self.depth.div_ceil(SHALLOW).max(1);
+        Extent { block: self.depth.div_ceil(blocks).max(1), panels: WIDE, ..self }
+    }
+
+    /// How many panels of B there is room for.
+    fn panels(&self) -> usize {
+        self.columns.div_ceil(Tile::here().columns()).clamp(1, self.panels)
+    }
+
     /// Numbers of scratch memory that one thread needs.
     pub fn scratch(&self) -> usize {
         let tile = Tile::here();
         let block = self.block.min(self.depth);
         // Packing whole vectors may write a little beyond the last line.
-        let panels = self.columns.div_ceil(tile.columns()).clamp(1, PANELS);
+        let panels = self.panels();
         block * self.rows.min(ROWS) + tile.rows * block + panels * block * tile.columns() + 64
     }
 
@@ -191,7 +217,7 @@ pub fn multiply_part(
     let wide = tile.columns();
     let block = extent.block.min(extent.depth).max(1);
     let mut piece = [0f32; Tile::MOST];
-    let panels = extent.columns.div_ceil(wide).clamp(1, PANELS);
+    let panels = extent.panels();
     let (packed_b, packed) = scratch.split_at_mut(panels * block * wide + 32);
     let together = wide * b.together().min(panels);
     for top in rows.clone().step_by(ROWS) {
@@ -220,6 +246,16 @@ pub fn multiply_part(
                     b.pack(depth.clone(), lines.clone(), stride, &mut packed_b[nth * deep * wide..]);
                 }
                 let panel = &packed_b[nth * deep * wide..];
+                // What is copied after these panels, the next ones or the first of the next block of depth, comes while
+                // these are multiplied: a depth of it with every piece, where a depth is much.
+                let group = column - nth * wide;
+                let (mut ahead, from) = match group + together {
+                    _ if extent.panels < WIDE => (0..0, columns.start),
+                    next if next < columns.end => (depth.clone(), next),
+                    _ => (depth.end..(depth.end + block).min(extent.depth), columns.start),
+                };
+                let soon = from..(from + together).min(columns.end);
+                ahead.start = ahead.end.min(ahead.start + nth * some.len().div_ceil(tile.rows));
                 for (i, row) in some.clone().step_by(tile.rows).enumerate() {
                     let high = tile.rows.min(some.end - row);
                     let used = extent.part.depths(&(row..row + high), &depth);
@@ -229,7 +265,9 @@ pub fn multiply_part(
                     c.expect(row..row + high, lines.clone());
                     let (skip, from) = (used.start - start, i * tile.rows * deep);
                     let (packed, panel) = (&packed[from + skip * high..], &panel[skip * stride..]);
-                    simd::product(used.len(), high, vectors, packed, panel, &mut piece);
+                    let read = ahead.next().map_or(&[][..], |depth| b.ahead(depth, soon.clone()));
+                    let soon = Soon { read, ..Soon::NOTHING };
+                    simd::product_ahead(used.len(), (high, vectors), packed, panel, &mut piece, soon);
                     // Depths after the diagonal begin in the block that the diagonal is in.
                     let first = at == 0 || (extent.part == Part::After && row >= start);
                     how.take(c, row..row + high, lines.clone(), (&piece, stride), first);
@@ -279,7 +317,7 @@ impl Pack for Matrix<'_> {
 
     fn together(&self) -> usize {
         // Lines that lie side by side are read in longer stretches.
-        if self.across == 1 { PANELS } else { 1 }
+        if self.across == 1 { usize::MAX } else { 1 }
     }
 
     fn pack_all(&self, depth: Range<usize>, lines: Range<usize>, wide: usize, out: &mut [f32]) {
@@ -288,6 +326,10 @@ impl Pack for Matrix<'_> {
         let layout =
             Layout { counts: [deep, panels, wide], from: [self.along, wide, 1], to: [wide, deep * wide] };
         simd::lay(layout, &self.numbers[origin..], 0.0, out);
+    }
+
+    fn ahead(&self, depth: usize, lines: Range<usize>) -> &[f32] {
+        if self.across == 1 { &self.numbers[depth * self.along..][lines] } else { &[] }
     }
 }
 

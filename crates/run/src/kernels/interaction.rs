@@ -3,20 +3,27 @@
 //! Many samples are computed at once, one in each lane: their features are turned so that the same element of all of
 //! them is one vector, and turned back afterwards. Both directions are then sums of products of vectors, of several rows
 //! by several others at a time (`simd::correlate`): features by features over elements, and gradients of pairs by
-//! elements over features.
+//! elements over features. Memory brings the next samples, and room for gradients, while products are computed.
 
 use std::ops::Range;
 
 use super::args::{Args, Call, Inputs};
 use super::room;
 use super::shares::{Each, Rows};
-use super::simd::{Correlation, Shifts, Tile, correlate, expect, fetch, transpose};
+use super::simd::{Correlation, Shifts, Soon, Tile, correlate, fetch, transpose};
 
 /// Features whose sums are kept at a time.
 const TILE: usize = 4;
 
 /// The most vectors of sums.
 const SUMS: usize = TILE * 9;
+
+/// Elements of a feature below which memory is asked for the next samples while these are turned: products take too few
+/// steps.
+const SHORT: usize = 32;
+
+/// Numbers of a line of the cache.
+const LINE: usize = 16;
 
 /// Gradients of features that are written in one pass over the samples.
 const PASS: usize = 64;
@@ -88,6 +95,67 @@ pub(super) fn scratch(call: &Call, threads: usize, backward: bool) -> usize {
     threads * Extents::new(call, n).scratch()
 }
 
+/// What of the next unit memory has not been asked for: its samples, feature by feature and then the gradients of
+/// results, and where some gradients of features go.
+struct Ahead<'a, 'v> {
+    e: Extents,
+    inputs: Inputs<'a, 'v>,
+    /// The first sample.
+    sample: usize,
+    /// The operand that is next, and how much of it has been asked for.
+    operand: usize,
+    asked: usize,
+    /// Places of gradients, with how many there are.
+    writes: [(*const f32, usize); TILE],
+}
+
+impl<'a, 'v> Ahead<'a, 'v> {
+    /// All of the unit that begins with a sample, but for short features.
+    fn new(e: Extents, inputs: Inputs<'a, 'v>, sample: usize) -> Ahead<'a, 'v> {
+        let operand = if e.d < SHORT { e.n } else { 0 };
+        Ahead { e, inputs, sample, operand, asked: 0, writes: [(std::ptr::null(), 0); TILE] }
+    }
+
+    /// The next numbers that will be read, up to so many; none where all have been asked for.
+    fn read(&mut self, most: usize) -> &'a [f32] {
+        while self.operand < self.inputs.call.inputs.len() {
+            let width = if self.operand < self.e.n { self.e.d } else { self.e.row() };
+            let all = self.inputs.read(self.operand).expect("it was checked");
+            let end = ((self.sample + self.e.lanes) * width).min(all.len());
+            let start = self.sample * width + self.asked;
+            if start < end {
+                let count = most.min(end - start);
+                self.asked += count;
+                return &all[start..start + count];
+            }
+            (self.operand, self.asked) = (self.operand + 1, 0);
+        }
+        &[]
+    }
+
+    /// What is asked for in so many steps.
+    fn next(&mut self, steps: usize) -> Soon<'a> {
+        let (read, most) = (self.read(steps * LINE), steps * LINE);
+        let Some((at, left)) = self.writes.iter_mut().find(|(_, left)| *left > 0) else {
+            return Soon { read, ..Soon::NOTHING };
+        };
+        let write = (*at, most.min(*left));
+        (*at, *left) = (at.wrapping_add(write.1), *left - write.1);
+        Soon { read, write }
+    }
+
+    /// Asks for what is left to read.
+    fn rest(&mut self) {
+        loop {
+            let some = self.read(usize::MAX);
+            if some.is_empty() {
+                return;
+            }
+            fetch(some);
+        }
+    }
+}
+
 /// Adds up the products of some rows of `a` with those of `b`, and calls `take` with the number of a row of `a`, the
 /// number of the first row of `b`, and the sums of the row with that one and some that follow. Rows are `length` vectors
 /// long; those of `a` are `stride` numbers apart.
@@ -96,6 +164,7 @@ fn meet(
     (a, rows, stride): (&[f32], usize, usize),
     (b, shifts): (&[f32], Shifts<'_>),
     length: usize,
+    ahead: &mut Ahead<'_, '_>,
     mut take: impl FnMut(usize, usize, &[f32]),
 ) {
     let most = Correlation::shifts(rows);
@@ -103,20 +172,21 @@ fn meet(
     for first in (0..shifts.count()).step_by(most) {
         let some = first..(first + most).min(shifts.count());
         let size = some.len() * lanes;
-        sums[..rows * size].fill(0.0);
-        correlate(shifts.range(some), (a, rows, stride), b, length * lanes, &mut sums);
+        let soon = ahead.next(length);
+        correlate(shifts.range(some), (a, rows, stride), b, length * lanes, (&mut sums, false), soon);
         sums[..rows * size].chunks_exact(size).enumerate().for_each(|(i, sums)| take(i, first, sums));
     }
 }
 
 /// The first feature and all products: features are rows of elements.
-fn products(e: Extents, x: &[f32], distances: &[u32], y: &mut [f32]) {
+fn products(e: Extents, x: &[f32], distances: &[u32], ahead: &mut Ahead<'_, '_>, y: &mut [f32]) {
     let Extents { n, d, lanes, .. } = e;
     y[..d * lanes].copy_from_slice(&x[..d * lanes]);
     for top in (0..n).step_by(TILE) {
         let rows = TILE.min(n - top);
         let earlier = Shifts::new(&distances[..(top + rows - 1).max(1)]);
-        meet(lanes, (&x[top * e.apart()..], rows, e.apart()), (x, earlier), d, |i, first, sums| {
+        let tile = (&x[top * e.apart()..], rows, e.apart());
+        meet(lanes, tile, (x, earlier), d, ahead, |i, first, sums| {
             // Of its products with those before it; a feature meets some that are not.
             let i = top + i;
             let count = (i.saturating_sub(first) * lanes).min(sums.len());
@@ -126,11 +196,19 @@ fn products(e: Extents, x: &[f32], distances: &[u32], y: &mut [f32]) {
 }
 
 /// The gradients by some features: of all their products, and for the first its own. Elements are rows of features.
-fn slopes(e: Extents, top: usize, x: &[f32], pairs: &[f32], dy: &[f32], distances: &[u32], out: &mut [f32]) {
+fn slopes(
+    e: Extents,
+    top: usize,
+    [x, pairs, dy]: [&[f32]; 3],
+    distances: &[u32],
+    ahead: &mut Ahead<'_, '_>,
+    out: &mut [f32],
+) {
     let Extents { n, d, lanes, .. } = e;
     let rows = TILE.min(n - top);
     let elements = Shifts::new(&distances[..d]);
-    meet(lanes, (&pairs[top * n * lanes..], rows, n * lanes), (x, elements), n, |i, first, sums| {
+    let tile = (&pairs[top * n * lanes..], rows, n * lanes);
+    meet(lanes, tile, (x, elements), n, ahead, |i, first, sums| {
         let out = &mut out[(i * d + first) * lanes..][..sums.len()];
         out.copy_from_slice(sums);
         if top + i == 0 {
@@ -163,8 +241,9 @@ fn turn(
     for at in 0..e.n {
         let all = inputs.read(at).expect("it was checked");
         let from = &all[samples.start * e.d..samples.end * e.d];
-        // The samples of the next unit lie behind these.
-        fetch(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
+        if e.d < SHORT {
+            fetch(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
+        }
         transpose(from, e.d, samples.len(), e.d, element, &mut x[at * feature..]);
     }
 }
@@ -180,7 +259,9 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
         distances.iter_mut().enumerate().for_each(|(j, distance)| *distance = (j * e.apart()) as u32);
         for (samples, y) in e.units(first, y.len() / row).zip(y.chunks_mut(e.lanes * row)) {
             turn(e, &samples, inputs, [e.lanes, e.apart()], x);
-            products(e, x, distances, results);
+            let mut ahead = Ahead::new(e, inputs, samples.end);
+            products(e, x, distances, &mut ahead, results);
+            ahead.rest();
             transpose(results, e.lanes, row, samples.len(), row, y);
         }
     });
@@ -206,24 +287,31 @@ pub(super) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
                 let own = (samples.start - first) * e.d..(samples.end - first) * e.d;
                 turn(e, &samples, inputs, [e.n * e.lanes, e.lanes], x);
                 let from = &dy[samples.start * row..samples.end * row];
-                fetch(&dy[samples.end * row..((samples.end + e.lanes) * row).min(dy.len())]);
                 transpose(from, row, samples.len(), row, e.lanes, turned);
                 match e.lanes {
                     16 => mirror::<16>(e, turned, pairs),
                     _ => mirror::<8>(e, turned, pairs),
                 }
-                for (tile, outputs) in outputs.chunks_mut(TILE).enumerate() {
-                    for (_, dx) in outputs.iter().flatten() {
-                        expect(dx[own.clone()].as_ptr(), own.len());
+                let mut ahead = Ahead::new(e, inputs, samples.end);
+                for some in (0..PASS).step_by(TILE).map(|first| first..first + TILE) {
+                    if outputs[some.start].is_none() {
+                        break;
                     }
-                    if outputs[0].is_some() {
-                        slopes(e, pass + tile * TILE, x, pairs, turned, distances, out);
+                    // The places of the next gradients: of these samples, or of the next the first ones.
+                    let last = outputs.get(some.end).is_none_or(|output| output.is_none());
+                    let (next, skip) = if last { (0, own.end) } else { (some.end, own.start) };
+                    for (write, output) in ahead.writes.iter_mut().zip(&outputs[next..next + TILE]) {
+                        let dx = output.as_ref().map_or(&[][..], |(_, dx)| dx.get(skip..).unwrap_or(&[]));
+                        *write = (dx.as_ptr(), dx.len().min(own.len()));
                     }
+                    slopes(e, pass + some.start, [x, pairs, turned], distances, &mut ahead, out);
+                    let outputs = &mut outputs[some];
                     let results = outputs.iter_mut().flatten();
                     for (slopes, (_, dx)) in out.chunks_exact(e.d * e.lanes).zip(results) {
                         transpose(slopes, e.lanes, e.d, samples.len(), e.d, &mut dx[own.clone()]);
                     }
                 }
+                ahead.rest();
             }
         });
     }

@@ -17,7 +17,10 @@ use super::simd::{LINES, Tile, lines, transpose, wide};
 fn extent(call: &Call) -> Extent {
     match &call.op {
         Op::Linear => Extent::new(call.len(0) / call.last(0), call.dim(1, 0), call.last(0)),
-        Op::LinearBackwardData => Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0)),
+        Op::LinearBackwardData => {
+            let e = Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0));
+            if e.rows <= SOME { e.shallow() } else { e }
+        }
         Op::LinearBackwardWeight => Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)),
         Op::MatMul { transpose_a, .. } => {
             let y = call.outputs[0].shape;
@@ -102,6 +105,9 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
 
 /// Samples up to which nothing is packed: weights are read once, as they lie, or written once.
 const FEW: usize = 4;
+
+/// Samples up to which reading the weights takes about as long as multiplying them.
+const SOME: usize = 64;
 
 /// Outputs up to which a sample's gradient is made of the rows of the weights, one after the other.
 const SHALLOW: usize = 16;

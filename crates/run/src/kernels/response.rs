@@ -8,7 +8,7 @@ use super::shares::{Each, Rows};
 use super::simd::{fetch, wide};
 
 /// Pixels that are computed at once: a row of them for every channel of a window stays in the cache.
-const PIXELS: usize = 256;
+const PIXELS: usize = 128;
 
 /// The channels that the norm of channel `c` sums over.
 fn window(norm: ResponseNorm, c: usize, channels: usize) -> std::ops::Range<usize> {
@@ -86,9 +86,10 @@ wide! {
     /// normalised by: dy · x · sum^(−beta − 1).
     fn pulls(x: &[f32], dy: &[f32], sums: &[f32], beta: f32, dx: &mut [f32], pull: &mut [f32]) {
         for (((dx, pull), sum), (x, dy)) in dx.iter_mut().zip(pull).zip(sums).zip(x.iter().zip(dy)) {
-            let power = exp(-beta * ln(*sum));
-            *dx = dy * power;
-            *pull = power / sum * (dy * x);
+            // The smaller power first: the larger one is then a product, and nothing is divided.
+            let power = exp((-beta - 1.0) * ln(*sum));
+            *dx = dy * (power * sum);
+            *pull = power * (dy * x);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Correlation, Layout, Shifts, Tile, correlate, lay};
+use crate::kernels::simd::{Correlation, Layout, Shifts, Soon, Tile, correlate, lay};
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
 const CHANNELS: usize = 8;
@@ -99,7 +99,8 @@ impl<'g> Slope<'g> {
             self.tiles(channels, |top, rows, shifts, place| {
                 ahead.fetch(each);
                 let lines = (&lines[top * self.run..], rows, self.run);
-                correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, &mut sums[place..]);
+                let sums = (&mut sums[place..], true);
+                correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, sums, Soon::NOTHING);
             });
         }
         let lanes = Tile::here().lanes;

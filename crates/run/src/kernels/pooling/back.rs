@@ -6,11 +6,12 @@
 //! pixels once, when no window covers the row any more.
 
 use super::beside::{AREA, Beside};
-use super::rows::{LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
+use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
 use super::{Shape, Shares};
 use crate::kernels::simd::{Lanes, lanes};
 
-/// Rows of an image as windows see them, for one thread.
+/// Rows of an image as windows see them, for one thread; aligned as [`Aligned`] says.
+#[repr(align(64))]
 pub(super) struct Rings {
     /// A row in runs, and the next. What is beside an image stays less than everything.
     runs: [Row; 2],
@@ -227,15 +228,16 @@ lanes! {
         let mut rings = Rings::new(s, beside);
         let [from, to] = beside.map_or([s.from, s.to].map(|[rows, columns]| rows * columns), Beside::counts);
         // Beside images lies what is less than everything, and beside windows nothing.
-        let (mut wide_x, [mut wide_dy, mut wide_dx]) = ([f32::NEG_INFINITY; AREA], [[0f32; AREA]; 2]);
+        let mut wide_x = Aligned([f32::NEG_INFINITY; AREA]);
+        let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
         for ((x, dy), dx) in x.chunks(from).zip(dy.chunks(to)).zip(dx.chunks_mut(from)) {
             let (how, both, out): (_, _, &mut [f32]) = match beside {
                 None => ((s, runs), [x, dy], &mut *dx),
                 Some(beside) => {
                     let [image, windows] = beside.areas();
-                    beside.put_images(x, &mut wide_x[..image]);
+                    beside.put_images(x, &mut wide_x.0[..image]);
                     beside.put_windows(dy, &mut wide_dy[..windows]);
-                    let both = [&wide_x[..image], &wide_dy[..windows]];
+                    let both = [&wide_x.0[..image], &wide_dy[..windows]];
                     ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
                 }
             };
@@ -250,20 +252,20 @@ lanes! {
 lanes! {
     /// The gradient of some planes of a mean.
     pub(super) fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
-        let mut sums = [[0f32; ROW]; 2];
+        let Aligned(sums) = &mut Aligned([[0f32; ROW]; 2]);
         let Some(beside) = beside else {
             let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
             for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
-                by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, dx, &mut sums));
+                by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, dx, sums));
             }
             return;
         };
         let ([from, to], [image, windows]) = (beside.counts(), beside.areas());
-        let [mut wide_dy, mut wide_dx] = [[0f32; AREA]; 2];
+        let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
         for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
             beside.put_windows(dy, &mut wide_dy[..windows]);
             let (s, runs, dy, wide) = (&beside.shape, &beside.runs, &wide_dy[..windows], &mut wide_dx[..image]);
-            by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, wide, &mut sums));
+            by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, wide, sums));
             beside.take_images(&wide_dx[..image], dx);
         }
     }

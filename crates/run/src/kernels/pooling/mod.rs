@@ -11,7 +11,7 @@ use super::args::{Args, Call};
 use super::conv::plane_sum;
 use super::simd::{Lanes, lanes};
 use beside::{AREA, Beside};
-use rows::{Fold, Larger, Plus, ROW, Row, Runs, by_window};
+use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window};
 
 /// A pooling of planes.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,8 @@ impl Shape {
     }
 }
 
-/// What the mean of a window is its sum times, by its row and by its column.
+/// What the mean of a window is its sum times, by its row and by its column; aligned as [`Aligned`] says.
+#[repr(align(64))]
 struct Shares {
     rows: Row,
     columns: Row,
@@ -123,20 +124,20 @@ fn planes<L: Lanes, F: Fold>(
     x: &[f32],
     y: &mut [f32],
 ) {
-    let mut rows = [[outside; ROW]; 2];
+    let Aligned(rows) = &mut Aligned([[outside; ROW]; 2]);
     let Some(beside) = beside else {
         for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
-            by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, &mut rows));
+            by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, rows));
         }
         return;
     };
     let ([from, to], areas) = (beside.counts(), beside.areas());
-    let [mut wide, mut results] = [[outside; AREA]; 2];
+    let Aligned([wide, results]) = &mut Aligned([[outside; AREA]; 2]);
     for (x, y) in x.chunks(from).zip(y.chunks_mut(to)) {
         beside.put_images(x, &mut wide[..areas[0]]);
         let (s, runs, x, y, planes) =
             (&beside.shape, &beside.runs, &wide[..areas[0]], &mut results[..areas[1]], y);
-        by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, &mut rows));
+        by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, rows));
         beside.take_windows(y, planes);
     }
 }

@@ -22,6 +22,11 @@ pub(super) const ROW: usize = WIDE + STRIDES * (2 * LANES);
 /// Numbers of a row, whole vectors of which may be read and written beyond its end.
 pub(super) type Row = [f32; ROW];
 
+/// Numbers that begin where a line of the cache does: of others every vector would be in two lines, which takes longer to
+/// read and much longer to write and read at once.
+#[repr(align(64))]
+pub(super) struct Aligned<T>(pub T);
+
 /// What becomes of two numbers.
 pub(super) trait Fold {
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
@@ -33,7 +38,8 @@ pub(super) struct Larger;
 impl Fold for Larger {
     #[inline(always)]
     fn fold<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
-        l.pick(l.better(x, best), x, best)
+        // The larger one is the best where it is not a number, so only the other is looked at.
+        l.pick(l.strange(x), x, l.larger(x, best))
     }
 }
 

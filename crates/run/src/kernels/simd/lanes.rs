@@ -35,6 +35,8 @@ pub trait Lanes: Copy {
     fn larger(self, x: Self::Vector, best: Self::Vector) -> Self::Vector;
     /// Where x is greater than what is best so far, or is not a number.
     fn better(self, x: Self::Vector, best: Self::Vector) -> Self::Mask;
+    /// Where x is not a number.
+    fn strange(self, x: Self::Vector) -> Self::Mask;
     /// Where a and b are equal.
     fn equal(self, a: Self::Vector, b: Self::Vector) -> Self::Mask;
     /// One or the other.
@@ -122,6 +124,11 @@ impl Lanes for Plain {
     #[inline(always)]
     fn better(self, x: [f32; 8], best: [f32; 8]) -> [bool; 8] {
         std::array::from_fn(|lane| (x[lane] > best[lane]) | x[lane].is_nan())
+    }
+
+    #[inline(always)]
+    fn strange(self, x: [f32; 8]) -> [bool; 8] {
+        std::array::from_fn(|lane| x[lane].is_nan())
     }
 
     #[inline(always)]
@@ -232,6 +239,12 @@ impl Lanes for Avx2 {
     fn better(self, x: __m256, best: __m256) -> __m256 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm256_or_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(x, best), _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x)) }
+    }
+
+    #[inline(always)]
+    fn strange(self, x: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x) }
     }
 
     #[inline(always)]
@@ -394,6 +407,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn strange(self, x: __m512) -> u16 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x) }
+    }
+
+    #[inline(always)]
     fn equal(self, a: __m512, b: __m512) -> u16 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
@@ -516,6 +535,7 @@ mod tests {
         assert!(yes(l.equal(l.larger(nan, one), one)) && yes(l.equal(l.larger(one, l.splat(0.5)), one)));
         assert!(yes(l.equal(l.larger(l.splat(0.5), one), one)));
         assert!(yes(l.equal(one, one)) && no(l.equal(one, l.splat(2.0))));
+        assert!(yes(l.strange(nan)) && no(l.strange(one)));
         let expected: Vec<f32> = count[..n].iter().map(|x| (x + 3.0) * x).collect();
         assert_eq!(numbers(l, l.mul(l.add(a, l.splat(3.0)), a)), expected);
     }

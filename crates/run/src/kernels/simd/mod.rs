@@ -19,7 +19,7 @@ pub use depthwise::{Depthwise, Weights};
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
 pub use pack::{Layout, Runs, expect, fetch, lay, lay_pairs, transpose};
-pub use product::{Correlation, LINES, Shifts, correlate, lines, product, shifted};
+pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
 pub(crate) use sums::{PARTS, Sums, halves};
 
 /// The vectors that this processor has.

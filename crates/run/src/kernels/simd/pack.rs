@@ -187,7 +187,10 @@ pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride
                     let (high, deep) = ((lines - l).min(16), (depth - d).min(16));
                     let (from, out) =
                         (from.as_ptr().add(l * across + d), out.as_mut_ptr().add(d * stride + l));
-                    transpose_avx512(from, across, high, deep, stride, out);
+                    match (high, deep) {
+                        (16, 16) => transpose_avx512::<true>(from, across, 16, 16, stride, out),
+                        _ => transpose_avx512::<false>(from, across, high, deep, stride, out),
+                    }
                 }
             }
         },
@@ -201,13 +204,13 @@ pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride
     }
 }
 
-/// Exchanges rows and columns of a square of 16, or of what is there of it.
+/// Exchanges rows and columns of a square of 16, or of what is there of it where it is not `WHOLE`.
 ///
 /// # Safety
 /// The processor has AVX-512; `from` has `lines` rows of `depth` numbers, and `out` `depth` rows of `lines`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn transpose_avx512(
+unsafe fn transpose_avx512<const WHOLE: bool>(
     from: *const f32,
     across: usize,
     lines: usize,
@@ -220,9 +223,11 @@ unsafe fn transpose_avx512(
     let zero = _mm512_setzero_ps();
     let (mut r, mut t) = ([zero; 16], [zero; 16]);
     for (l, r) in r.iter_mut().enumerate() {
-        if l < lines {
+        if WHOLE || l < lines {
             // SAFETY: the caller's promise; lanes beyond the depth are not touched.
-            *r = unsafe { _mm512_maskz_loadu_ps(deep, from.add(l * across)) };
+            let from = unsafe { from.add(l * across) };
+            // SAFETY: as above.
+            *r = unsafe { if WHOLE { _mm512_loadu_ps(from) } else { _mm512_maskz_loadu_ps(deep, from) } };
         }
     }
     for i in 0..8 {
@@ -247,9 +252,13 @@ unsafe fn transpose_avx512(
         t[12 + k] = _mm512_shuffle_f32x4::<0xdd>(ab2, cd2);
     }
     for (d, t) in t.iter().enumerate() {
-        if d < depth {
-            // SAFETY: the caller's promise; lanes beyond the lines are not touched.
-            unsafe { _mm512_mask_storeu_ps(out.add(d * stride), high, *t) };
+        // SAFETY: the caller's promise; lanes beyond the lines are not touched.
+        unsafe {
+            if WHOLE {
+                _mm512_storeu_ps(out.add(d * stride), *t);
+            } else if d < depth {
+                _mm512_mask_storeu_ps(out.add(d * stride), high, *t);
+            }
         }
     }
 }

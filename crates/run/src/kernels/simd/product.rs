@@ -150,46 +150,124 @@ macro_rules! pick {
 /// `out` becomes a · b, where `a` is `depth` columns of `rows` numbers, `b` is `depth` rows of `vectors` vectors and
 /// `out` is `rows` rows as wide as those of `b`. Every element is summed in the order of depth.
 pub fn product(depth: usize, rows: usize, vectors: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
+    product_ahead(depth, (rows, vectors), a, b, out, Soon::NOTHING);
+}
+
+/// What memory is asked for while products are computed: numbers that are read and numbers that are written soon, a line
+/// of either with every step, as far as there are as many. So it works meanwhile; all at once they would wait for it.
+#[derive(Clone, Copy)]
+pub struct Soon<'a> {
+    /// What will be read.
+    pub read: &'a [f32],
+    /// Where the first number that will be written is, and how many there are.
+    pub write: (*const f32, usize),
+}
+
+impl Soon<'_> {
+    /// Nothing.
+    pub const NOTHING: Soon<'static> = Soon { read: &[], write: (std::ptr::null(), 0) };
+
+    /// Where both begin, and how many lines of them so many steps ask for.
+    fn lines(&self, steps: usize) -> ([*const f32; 2], [usize; 2]) {
+        let lines = [self.read.len(), self.write.1].map(|numbers| numbers.div_ceil(LINE).min(steps));
+        ([self.read.as_ptr(), self.write.0], lines)
+    }
+}
+
+/// Numbers of a line of the cache.
+const LINE: usize = 16;
+
+/// Asks for line `k` of both, where there is one.
+#[inline(always)]
+fn ask((soon, lines): ([*const f32; 2], [usize; 2]), k: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which touches nothing.
+    unsafe {
+        if k < lines[0] {
+            _mm_prefetch::<_MM_HINT_T1>(soon[0].wrapping_add(k * LINE).cast());
+        }
+        if k < lines[1] {
+            _mm_prefetch::<_MM_HINT_ET0>(soon[1].wrapping_add(k * LINE).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (soon, lines, k);
+}
+
+/// The same, and memory is asked for what is wanted soon.
+pub fn product_ahead(
+    depth: usize,
+    (rows, vectors): (usize, usize),
+    a: &[f32],
+    b: &[f32],
+    out: &mut [f32],
+    soon: Soon<'_>,
+) {
     let tile = Tile::here();
     assert!((1..=tile.rows).contains(&rows) && (1..=2).contains(&vectors), "a piece that fits the registers");
     assert!(a.len() >= depth * rows && b.len() >= depth * vectors * tile.lanes, "packed operands");
     assert!(out.len() >= rows * vectors * tile.lanes, "room for the piece");
-    let (a, b, out) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr());
+    let (a, b, out, soon) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr(), soon.lines(depth));
     match level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => pick!(packed::avx512, rows, vectors, (depth, a, b, out):
+        Level::Avx512 => pick!(packed::avx512, rows, vectors, (depth, a, b, out, soon):
             1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2; 5: 1 2; 6: 1 2; 7: 1 2;
             8: 1 2; 9: 1 2; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => pick!(packed::avx2, rows, vectors, (depth, a, b, out):
+        Level::Avx2 => pick!(packed::avx2, rows, vectors, (depth, a, b, out, soon):
             1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2; 5: 1 2; 6: 1 2;),
-        _ => pick!(packed::portable, rows, vectors, (depth, a, b, out): 1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2;),
+        _ => {
+            pick!(packed::portable, rows, vectors, (depth, a, b, out, soon): 1: 1 2; 2: 1 2; 3: 1 2; 4: 1 2;)
+        }
+    }
+}
+
+/// One depth of a product.
+///
+/// # Safety
+/// The numbers of depth `k` are there.
+#[inline(always)]
+unsafe fn packed_step<X: Vector, const R: usize, const V: usize>(
+    k: usize,
+    a: *const f32,
+    b: *const f32,
+    sums: &mut [[X; V]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut row = [X::zero(); V];
+        for (v, row) in row.iter_mut().enumerate() {
+            *row = X::load(b.add((k * V + v) * X::LANES));
+        }
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let a = X::splat(*a.add(k * R + r));
+            for v in 0..V {
+                sums[v] = sums[v].plus(a, row[v]);
+            }
+        }
     }
 }
 
 /// # Safety
-/// `a`, `b` and `out` are as long as [`product`] says.
+/// `a`, `b` and `out` are as long as [`product`] says; there are at most as many lines to ask for as depths.
 #[inline(always)]
 unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
     depth: usize,
     a: *const f32,
     b: *const f32,
     out: *mut f32,
+    soon: ([*const f32; 2], [usize; 2]),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [[X::zero(); V]; R];
-        for k in 0..depth {
-            let mut row = [X::zero(); V];
-            for (v, row) in row.iter_mut().enumerate() {
-                *row = X::load(b.add((k * V + v) * X::LANES));
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let a = X::splat(*a.add(k * R + r));
-                for v in 0..V {
-                    sums[v] = sums[v].plus(a, row[v]);
-                }
-            }
+        let asked = soon.1[0].max(soon.1[1]);
+        for k in 0..asked {
+            ask(soon, k);
+            packed_step(k, a, b, &mut sums);
+        }
+        for k in asked..depth {
+            packed_step(k, a, b, &mut sums);
         }
         for (r, sums) in sums.iter().enumerate() {
             for (v, sum) in sums.iter().enumerate() {
@@ -199,7 +277,9 @@ unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
     }
 }
 
-for_each_level!(packed: packed_loop(depth: usize, a: *const f32, b: *const f32, out: *mut f32));
+for_each_level!(packed: packed_loop(
+    depth: usize, a: *const f32, b: *const f32, out: *mut f32, soon: ([*const f32; 2], [usize; 2])
+));
 
 /// The most rows that [`lines`] takes.
 pub const LINES: usize = 8;
@@ -366,14 +446,16 @@ for_each_level!(sliding: sliding_loop(
     depth: usize, distances: *const u32, a: *const f32, from: *const f32, out: *mut f32, stride: usize
 ));
 
-/// Adds, for each of `rows` stretches of `a` that begin `stride` apart and for each shift, the products with `from` at
-/// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, row by row.
+/// Sums up, for each of `rows` stretches of `a` that begin `stride` apart and for each shift, the products with `from` at
+/// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, row by row, on top of
+/// what is there where `add`.
 pub fn correlate(
     shifts: Shifts<'_>,
     (a, rows, stride): (&[f32], usize, usize),
     from: &[f32],
     length: usize,
-    sums: &mut [f32],
+    (sums, add): (&mut [f32], bool),
+    soon: Soon<'_>,
 ) {
     let (lanes, count) = (Tile::here().lanes, shifts.count());
     assert!(length.is_multiple_of(lanes), "whole vectors");
@@ -386,16 +468,21 @@ pub fn correlate(
         "all that is multiplied"
     );
     assert!(sums.len() >= rows * count * lanes, "room for the sums");
+    let soon = soon.lines(length / lanes);
     let (distances, a, from, sums) =
-        (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), sums.as_mut_ptr());
+        (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), (sums.as_mut_ptr(), add));
     match level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => pick!(meeting::avx512, rows, count, (length, distances, a, stride, from, sums):
-            1: 1 2 3 4 5 6 7 8 9; 2: 1 2 3 4 5 6 7 8 9; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;),
+        Level::Avx512 => {
+            pick!(meeting::avx512, rows, count, (length, distances, a, stride, from, sums, soon):
+            1: 1 2 3 4 5 6 7 8 9; 2: 1 2 3 4 5 6 7 8 9; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;)
+        }
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => pick!(meeting::avx2, rows, count, (length, distances, a, stride, from, sums):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
-        _ => pick!(meeting::portable, rows, count, (length, distances, a, stride, from, sums):
+        Level::Avx2 => {
+            pick!(meeting::avx2, rows, count, (length, distances, a, stride, from, sums, soon):
+            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;)
+        }
+        _ => pick!(meeting::portable, rows, count, (length, distances, a, stride, from, sums, soon):
             1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
     }
 }
@@ -418,8 +505,35 @@ impl Correlation {
     }
 }
 
+/// One vector of every row, with all that it meets.
+///
 /// # Safety
-/// `distances` are `T`; `a`, `from` and `sums` are as long as [`correlate`] says.
+/// The numbers of `at` are there.
+#[inline(always)]
+unsafe fn meeting_step<X: Vector, const R: usize, const T: usize>(
+    at: usize,
+    (a, stride): (*const f32, usize),
+    from: &[*const f32; T],
+    all: &mut [[X; T]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut rows = [X::zero(); R];
+        for (r, row) in rows.iter_mut().enumerate() {
+            *row = X::load(a.add(r * stride + at));
+        }
+        for t in 0..T {
+            let x = X::load(from[t].add(at));
+            for r in 0..R {
+                all[r][t] = all[r][t].plus(rows[r], x);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `distances` are `T`; `a`, `from` and `sums` are as long as [`correlate`] says; there are at most as many lines to ask for
+/// as vectors.
 #[inline(always)]
 unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
     length: usize,
@@ -427,7 +541,8 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
     a: *const f32,
     stride: usize,
     from: *const f32,
-    sums: *mut f32,
+    (sums, add): (*mut f32, bool),
+    soon: ([*const f32; 2], [usize; 2]),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -436,28 +551,26 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
             *from_at = from.add(*distances.add(t) as usize);
         }
         let mut all = [[X::zero(); T]; R];
-        for at in (0..length).step_by(X::LANES) {
-            let mut rows = [X::zero(); R];
-            for (r, row) in rows.iter_mut().enumerate() {
-                *row = X::load(a.add(r * stride + at));
-            }
-            for t in 0..T {
-                let x = X::load(from_at[t].add(at));
-                for r in 0..R {
-                    all[r][t] = all[r][t].plus(rows[r], x);
-                }
-            }
+        let asked = soon.1[0].max(soon.1[1]);
+        for k in 0..asked {
+            ask(soon, k);
+            meeting_step(k * X::LANES, (a, stride), &from_at, &mut all);
+        }
+        for at in (asked * X::LANES..length).step_by(X::LANES) {
+            meeting_step(at, (a, stride), &from_at, &mut all);
         }
         let one = X::splat(1.0);
         for (r, all) in all.iter().enumerate() {
             for (t, sum) in all.iter().enumerate() {
                 let to = sums.add((r * T + t) * X::LANES);
-                X::load(to).plus(one, *sum).store(to);
+                let sum = if add { X::load(to).plus(one, *sum) } else { *sum };
+                sum.store(to);
             }
         }
     }
 }
 
 for_each_level!(meeting: meeting_loop(
-    length: usize, distances: *const u32, a: *const f32, stride: usize, from: *const f32, sums: *mut f32
+    length: usize, distances: *const u32, a: *const f32, stride: usize, from: *const f32,
+    sums: (*mut f32, bool), soon: ([*const f32; 2], [usize; 2])
 ));
