@@ -506,8 +506,7 @@ fn a_write_that_fails_later_fails_its_copy_and_those_behind_it_only() {
     let beside = copy(&mut host, at(1, 0), at(0, 4 << 20), 1 << 20, &[good]);
     let error = host.wait(bad).unwrap_err().0;
     let path = scratch.0.to_str().unwrap();
-    // One of its two requests, whichever came first.
-    for part in ["tier `t1`: writing 524288 bytes at offset 6", path, "File too large"] {
+    for part in ["tier `t1`: writing 1048576 bytes at offset 6291456", path, "File too large"] {
         assert!(error.contains(part), "{error}");
     }
     let inherited = host.wait(behind).unwrap_err().0;

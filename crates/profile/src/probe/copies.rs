@@ -41,7 +41,7 @@ pub(super) struct Copies {
 }
 
 /// Threads that the link of a file is tried with: the engine keeps as much in flight as they say.
-const FILE_THREADS: [u32; 3] = [4, 8, 16];
+const FILE_THREADS: [u32; 2] = [8, 16];
 
 /// Copies that are under way at once where that is measured.
 const MANY: u64 = 16;

@@ -89,7 +89,7 @@ impl<M: Mover> Engine<M> {
         }
     }
 
-    /// No more than so many bytes of this lane are in flight from now on, but for a chunk that is alone.
+    /// No more than so many bytes of this lane are in flight from now on ([`Queue::limit`]).
     pub(crate) fn limit(&mut self, lane: usize, window: u64) {
         self.shared.lock().queue.limit(lane, window);
     }

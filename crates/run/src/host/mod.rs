@@ -30,8 +30,8 @@ use tiers::{Memory, Store, Tiers};
 /// A file wants several small requests in flight: as many threads as serve each of its directions at least.
 const FILE_THREADS: u32 = 8;
 
-/// How much of a file may be in flight for each thread of its link: what comes first shall be there first, and a device
-/// that has a lot to do at once may tell of none before all is done.
+/// How much of a file may be in flight for each thread of its link, and half as much of several copies: what comes first
+/// shall be there first, and a device that has a lot to do at once may tell of none before all is done.
 const WINDOW: u64 = 512 << 10;
 
 /// The memories of this very machine.
@@ -59,7 +59,7 @@ impl Host {
                 let file = ends.iter().any(|memory| memory.filed());
                 let sleepy = file || ends.iter().any(|memory| memory.throttle.is_some());
                 if file {
-                    windows.push((lanes.len(), WINDOW * u64::from(threads)));
+                    windows.push((lanes.len(), WINDOW * u64::from(threads.max(FILE_THREADS))));
                 }
                 lanes.push((if file { threads.max(FILE_THREADS) } else { threads }, !sleepy));
             }

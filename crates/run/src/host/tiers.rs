@@ -18,10 +18,9 @@ use super::stream::Method;
 use super::supply;
 use super::throttle::{Clock, Throttle};
 
-/// The least and the most that one request to a file moves. A device serves all requests in flight at once, so a copy
-/// that is alone in one of many would share its speed with those that came later. Requests of less keep the threads
-/// busier than the device.
-const REQUESTS: (u64, u64) = (512 << 10, 1 << 20);
+/// The least and the most that one request to a file moves. Two of them in flight are enough for a device, and the fewer
+/// there are the less the threads have to do.
+const REQUESTS: (u64, u64) = (1 << 20, 4 << 20);
 
 /// The least and the most that one thread moves at a time between memories.
 const CHUNKS: (u64, u64) = (512 << 10, 4 << 20);
@@ -61,12 +60,14 @@ impl Tiers {
     /// How much one thread should move at a time.
     pub(crate) fn chunk(&self, order: &CopyOrder<'_>, threads: u32) -> u64 {
         let ends = [order.from, order.to].map(|place| &self.tiers[place.tier.index()]);
-        let (mut least, mut most) = if ends.iter().any(|memory| memory.filed()) { REQUESTS } else { CHUNKS };
+        let filed = ends.iter().any(|memory| memory.filed());
+        let (mut least, mut most) = if filed { REQUESTS } else { CHUNKS };
+        let pieces = if filed { 2 } else { u64::from(threads) };
         for throttle in ends.iter().filter_map(|memory| memory.throttle.as_ref()) {
             most = most.min(throttle.in_time(TURN).0 / PAGE as u64 * PAGE as u64).max(PACED);
             least = least.min(most);
         }
-        order.bytes.0.div_ceil(u64::from(threads)).next_multiple_of(PAGE as u64).clamp(least, most)
+        order.bytes.0.div_ceil(pieces).next_multiple_of(PAGE as u64).clamp(least, most)
     }
 
     fn transfer(&self, chunk: &Chunk, spare: &mut Buffer) -> Result<(), CopyError> {
