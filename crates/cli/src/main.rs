@@ -97,9 +97,13 @@ struct Failure {
     out: Option<String>,
 }
 
+/// How messages begin that speak of a name which does not exist: that is bad usage, and no work was begun.
+const UNKNOWN: [&str; 4] = ["no network `", "no machine `", "no system `", "no paper `"];
+
 impl From<String> for Failure {
     fn from(message: String) -> Failure {
-        Failure { message, status: 1, out: None }
+        let unknown = UNKNOWN.iter().any(|start| message.starts_with(start));
+        Failure { message, status: if unknown { 2 } else { 1 }, out: None }
     }
 }
 

@@ -13,56 +13,56 @@ fn check(arguments: &str, status: i32, expected: Expect) {
 fn names_that_do_not_exist() {
     check(
         "plan resnet-200 --machine cxl",
-        1,
+        2,
         expect![[r#"
         tiercel: no network `resnet-200`; did you mean `resnet200`?
     "#]],
     );
     check(
         "run resnet-200 --machine cxl",
-        1,
+        2,
         expect![[r#"
         tiercel: no network `resnet-200`; did you mean `resnet200`?
     "#]],
     );
     check(
         "compare vgg19,resnet-200 --machine cxl",
-        1,
+        2,
         expect![[r#"
         tiercel: no network `resnet-200`; did you mean `resnet200`?
     "#]],
     );
     check(
         "compare vgg19 --machine optane",
-        1,
+        2,
         expect![[r#"
         tiercel: no machine `optane`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, v100, h200, cxl, dram-throttled
     "#]],
     );
     check(
         "plan vgg19 --machine heer",
-        1,
+        2,
         expect![[r#"
         tiercel: no machine `heer`; did you mean `here`?
     "#]],
     );
     check(
         "plan vgg19 --machine optane-autotn",
-        1,
+        2,
         expect![[r#"
         tiercel: no machine `optane-autotn`; did you mean `optane-autotm`?
     "#]],
     );
     check(
         "reproduce autotn",
-        1,
+        2,
         expect![[r#"
         tiercel: no paper `autotn`; did you mean `autotm`?
     "#]],
     );
     check(
         "reproduce everything",
-        1,
+        2,
         expect![[r#"
             tiercel: no paper `everything`; there are autotm, cachedarrays, redl, sentinel
         "#]],
@@ -81,11 +81,11 @@ fn systems_that_do_not_exist() {
         let complaint = String::from_utf8(output.stderr).expect("text");
         let expected = format!("tiercel: no system `{name}`; there are fast-only, slow-only, first-touch, ");
         assert!(complaint.starts_with(&expected) && complaint.lines().count() == 1, "{complaint}");
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     }
     check(
         "run vgg19 --machine optane-autotm --system autotm-sink",
-        1,
+        2,
         expect![[r#"
             tiercel: no system `autotm-sink`; did you mean `autotm-sync`?
         "#]],
@@ -269,7 +269,7 @@ fn memory_that_is_not_enough() {
 fn what_cannot_be_measured() {
     check(
         "profile resnet-200",
-        1,
+        2,
         expect![[r#"
         tiercel: no network `resnet-200`; did you mean `resnet200`?
     "#]],
@@ -559,7 +559,7 @@ fn what_cannot_be_trained_with() {
     assert!(said.contains("'--schedule <SCHEDULE>': `linear` is no schedule"), "{said}");
     check(
         "train mlp --system autotm-sink",
-        1,
+        2,
         expect![[r#"
         tiercel: no system `autotm-sink`; did you mean `autotm-sync`?
     "#]],

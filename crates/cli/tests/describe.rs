@@ -127,7 +127,7 @@ fn onnx_files() {
 fn unknown_names() {
     check(
         &["describe", "resnet-200"],
-        1,
+        2,
         expect![""],
         expect![[r#"
         tiercel: no network `resnet-200`; did you mean `resnet200`?
@@ -135,7 +135,7 @@ fn unknown_names() {
     );
     check(
         &["describe", "banana"],
-        1,
+        2,
         expect![""],
         expect![[r#"
         tiercel: no network `banana`; `tiercel list networks` names them
