@@ -90,6 +90,14 @@ impl Way {
         }
     }
 
+    /// The same, and what comes late begins earlier; there is nothing to learn in the single iteration of a trial.
+    fn heeded(mut self) -> Way {
+        if let Way::Planned(planned, _) = &mut self {
+            planned.heeded = true;
+        }
+        self
+    }
+
     /// Plays it for as long as it takes to judge it.
     fn tried(self, setting: &Setting<'_>) -> Result<Tried, SystemError> {
         let prepared = self.clone().prepare(setting)?;
@@ -159,7 +167,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         tier: setting.machine.tiers[0].name.clone(),
         limit: setting.machine.tiers[0].capacity,
     };
-    search.best.ok_or_else(|| search.refused.map_or_else(none, own))?.way.prepare(setting)
+    search.best.ok_or_else(|| search.refused.map_or_else(none, own))?.way.heeded().prepare(setting)
 }
 
 /// The error of a part, under the name that the user knows.
@@ -274,7 +282,6 @@ impl Search {
 fn planned(setting: &Setting<'_>, rewritten: Option<Arc<Program>>) -> Result<Tried, SystemError> {
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
     let mut planned = Planner::Asynchronous.plan(&Setting { trace, ..*setting })?;
-    planned.heeded = true;
     if let Some(program) = &rewritten {
         planned.plan = planned.plan.rewritten_as(program.rewriting());
     }
