@@ -46,6 +46,9 @@ pub struct Plan {
     /// The tensors that the program, as the plan is for it, drops after the forward pass and computes again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recomputed: Vec<String>,
+    /// The size above which the program, as the plan is for it, works on activations in parts of about that size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts_bytes: Option<u64>,
     /// What the trace that it is for looks like, where the plan says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outline: Option<Outline>,
@@ -127,6 +130,7 @@ impl Plan {
             implementations: Vec::new(),
             early_updates: false,
             recomputed: Vec::new(),
+            parts_bytes: None,
             outline: None,
         };
         for (item, path) in problem.items.iter().zip(&solution.paths) {
@@ -168,7 +172,9 @@ impl Plan {
 
     /// Says how the program was rewritten for whose trace the plan was made.
     pub fn rewritten_as(mut self, rewriting: &Rewriting) -> Plan {
-        (self.early_updates, self.recomputed) = (rewriting.early_updates, rewriting.recomputed.clone());
+        let Rewriting { early_updates, recomputed, parts } = rewriting.clone();
+        (self.early_updates, self.recomputed) = (early_updates, recomputed);
+        self.parts_bytes = parts.map(|limit| limit.0);
         self
     }
 
@@ -176,7 +182,11 @@ impl Plan {
     /// and is played as it is or not at all.
     pub fn rewrite(&self, trace: &Trace, program: Option<&Program>) -> Result<Option<Program>, Flaw> {
         self.meant_for(&trace.name, None)?;
-        let rewriting = Rewriting { early_updates: self.early_updates, recomputed: self.recomputed.clone() };
+        let rewriting = Rewriting {
+            early_updates: self.early_updates,
+            recomputed: self.recomputed.clone(),
+            parts: self.parts_bytes.map(Bytes),
+        };
         match program {
             _ if rewriting.is_none() => Ok(None),
             Some(program) => program.rewritten(&rewriting).map(Some).map_err(Flaw::Rewriting),

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tiercel_core::Bytes;
 use tiercel_plan::recompute::{fastest, sets};
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Kernel, Lifetimes, Program};
@@ -52,6 +53,11 @@ const FAR: f64 = 1.2;
 
 /// Weights are updated early where they, and so their gradients, have at least this share of the peak.
 const HEAVY: f64 = 0.02;
+
+/// The shares of the fast memory, as divisors, that parts of activations may have, and the least size of a part: moving and
+/// computing less at a time costs more than it saves.
+const PARTS: [u64; 3] = [4, 8, 16];
+const PART: Bytes = Bytes(2 << 20);
 
 /// An alternative, and the time of its simulated iteration.
 struct Tried {
@@ -141,6 +147,9 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             && let Some(early) = &early
         {
             search.consider(planned(&search.share(setting), Some(early.clone())));
+        }
+        if let Some(program) = early.as_deref().or(setting.program) {
+            search.parts(setting, program);
         }
     }
     if let Some(program) = again {
@@ -245,6 +254,28 @@ impl Search {
             }
         }
         if let Some((_, rewritten)) = found {
+            self.consider(planned(&self.share(setting), Some(rewritten)));
+        }
+    }
+
+    /// Tries to work on large activations in parts: of the sizes of parts, the one that looks best is planned for.
+    fn parts(&mut self, setting: &Setting<'_>, program: &Program) {
+        let fast = setting.machine.tiers[0].capacity;
+        let (mut found, mut least, mut tried) = (None, f64::INFINITY, None);
+        for share in PARTS {
+            let limit = Bytes(fast.0 / share).max(PART);
+            if self.done() || tried.replace(limit) == Some(limit) {
+                break;
+            }
+            let Some(rewritten) = program.in_parts(limit) else { continue };
+            let setting = self.share(setting);
+            let estimate = Planner::Asynchronous.estimate(&Setting { trace: &rewritten.trace, ..setting });
+            if let Some(time) = estimate.filter(|time| *time < least) {
+                (found, least) = (Some(Arc::new(rewritten)), time);
+            }
+        }
+        let hopes = self.best.as_ref().is_none_or(|best| least < best.time);
+        if let Some(rewritten) = found.filter(|_| hopes && !self.done()) {
             self.consider(planned(&self.share(setting), Some(rewritten)));
         }
     }

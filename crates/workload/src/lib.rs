@@ -39,6 +39,7 @@ pub mod intervals;
 pub mod lifetimes;
 pub mod nets;
 pub mod open;
+pub mod parts;
 pub mod recompute;
 pub mod rewriting;
 pub mod schedule;

@@ -9,6 +9,7 @@ use tiercel_core::Bytes;
 
 use crate::Program;
 use crate::graph::ValueId;
+use crate::parts::{PART, split};
 use crate::recompute::{AGAIN, candidates, recompute};
 use crate::schedule::Updates;
 use crate::trace::Role;
@@ -20,12 +21,14 @@ pub struct Rewriting {
     pub early_updates: bool,
     /// The values that are dropped after the forward pass and computed again for the backward pass, by their names.
     pub recomputed: Vec<String>,
+    /// The size above which activations are worked on in parts of about that size.
+    pub parts: Option<Bytes>,
 }
 
 impl Rewriting {
     /// Whether nothing is changed.
     pub fn is_none(&self) -> bool {
-        !self.early_updates && self.recomputed.is_empty()
+        !self.early_updates && self.recomputed.is_empty() && self.parts.is_none()
     }
 }
 
@@ -38,6 +41,9 @@ pub enum RewriteError {
     /// It has, but that is there once and for all.
     #[error("`{0}` cannot be computed again: it is not made by a forward kernel for the backward pass")]
     Fixed(String),
+    /// There is nothing to work on in parts.
+    #[error("no activation of more than {0} can be worked on in parts")]
+    Small(Bytes),
 }
 
 impl Program {
@@ -60,17 +66,38 @@ impl Program {
         program
     }
 
+    /// The same program with activations of more than `limit` worked on in parts of about that size; `None` where nothing
+    /// can be. Whatever else is rewritten comes before.
+    pub fn in_parts(&self, limit: Bytes) -> Option<Program> {
+        let graph = split(&self.graph, limit)?;
+        // Updates that are early already are where they should be.
+        let mut program = Program::new(graph, self.options).with_workspace_of(self);
+        program.rewriting.parts = Some(limit);
+        Some(program)
+    }
+
     /// How the program came from another, where it did.
     pub fn rewriting(&self) -> &Rewriting {
         &self.rewriting
     }
 
-    /// The program as another of its kind was rewritten, in [`Program::updating_early`] and [`Program::recomputing`].
+    /// The program as another of its kind was rewritten, in [`Program::updating_early`], [`Program::recomputing`] and
+    /// [`Program::in_parts`].
     pub fn rewritten(&self, rewriting: &Rewriting) -> Result<Program, RewriteError> {
         let early = if rewriting.early_updates { self.updating_early() } else { self.clone() };
-        if rewriting.recomputed.is_empty() {
-            return Ok(early);
+        let again = early.computing_again(&rewriting.recomputed)?;
+        match rewriting.parts {
+            Some(limit) => again.in_parts(limit).ok_or(RewriteError::Small(limit)),
+            None => Ok(again),
         }
+    }
+
+    /// The same program with values of these names dropped and computed again.
+    fn computing_again(self, names: &[String]) -> Result<Program, RewriteError> {
+        if names.is_empty() {
+            return Ok(self);
+        }
+        let early = self;
         let name = |value: ValueId| early.graph.value(value).name.as_str();
         let able: HashMap<&str, ValueId> =
             candidates(&early.graph).iter().map(|c| (name(c.value), c.value)).collect();
@@ -81,7 +108,7 @@ impl Program {
             }
             None => Err(RewriteError::Unknown(wanted.clone())),
         };
-        let dropped: HashSet<ValueId> = rewriting.recomputed.iter().map(find).collect::<Result<_, _>>()?;
+        let dropped: HashSet<ValueId> = names.iter().map(find).collect::<Result<_, _>>()?;
         Ok(early.recomputing(&dropped))
     }
 
@@ -101,9 +128,11 @@ impl Program {
     }
 }
 
-/// What a kernel was called before it was put to run again.
+/// What a kernel was called before it was put to run again, or on a part.
 fn first_name(kernel: &str) -> &str {
-    kernel.trim_end_matches(AGAIN)
+    let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    let whole = kernel.rsplit_once(PART).filter(|(_, part)| digits(part)).map_or(kernel, |(whole, _)| whole);
+    whole.trim_end_matches(AGAIN)
 }
 
 #[cfg(test)]
@@ -134,7 +163,7 @@ mod tests {
     fn what_cannot_be_computed_again_is_named() {
         let program = nets::find("mlp").expect("built in").build(&nets::Options::default()).expect("sound");
         let says = |name: &str| {
-            let rewriting = Rewriting { early_updates: true, recomputed: vec![name.to_string()] };
+            let rewriting = Rewriting { early_updates: true, recomputed: vec![name.to_string()], parts: None };
             program.rewritten(&rewriting).map(|_| ()).expect_err("it cannot").to_string()
         };
         assert_eq!(says("ghost"), "there is no tensor `ghost` to compute again");

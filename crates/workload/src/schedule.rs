@@ -118,6 +118,10 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
     trace.kernels.reserve(graph.nodes.len());
     let mut storage: Vec<Option<TensorId>> = vec![None; graph.values.len()];
     for node in &graph.nodes {
+        // A result that is a stretch of a tensor leaves the rest of it as it is.
+        let made = |owner: ValueId| storage[owner.index()].is_some();
+        let kept = |v: &ValueId| graph.value(*v).view_of.is_some() && made(owners[v.index()]);
+        let kept: Vec<ValueId> = node.outputs.iter().copied().filter(kept).collect();
         let mut place = |value: ValueId| {
             let owner = owners[value.index()];
             let tensor = *storage[owner.index()].get_or_insert_with(|| {
@@ -135,6 +139,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
         };
         let mut reads = Vec::with_capacity(node.inputs.len());
         cost::reads(&graph, node).for_each(|(v, bytes)| touch(&mut reads, place(v), bytes));
+        kept.into_iter().for_each(|v| touch(&mut reads, place(v), Bytes::ZERO));
         let mut writes = Vec::with_capacity(node.outputs.len());
         cost::writes(&graph, node).for_each(|(v, bytes)| touch(&mut writes, place(v), bytes));
         trace.kernels.push(Kernel {

@@ -24,16 +24,27 @@ pub(crate) fn share(graph: &Graph, in_place: bool) -> Vec<ValueId> {
         }
     }
     for (at, node) in graph.nodes.iter().enumerate() {
-        for (operand, result) in node.op.may_overwrite() {
-            let (Some(operand), Some(result)) = (node.inputs.get(*operand), node.outputs.get(*result)) else {
+        let parts = node.parts();
+        // What comes in parts may overwrite what comes in the same parts; of other choices, the first.
+        let pairs = node.op.may_overwrite().iter();
+        let pairs = pairs.flat_map(|(operand, result)| {
+            let first = if *operand == 0 { 0 } else { operand + parts - 1 };
+            (0..parts).map(move |part| (first + part, result + part))
+        });
+        for (operand, result) in pairs {
+            let (Some(operand), Some(result)) = (node.inputs.get(operand), node.outputs.get(result)) else {
                 continue;
             };
             let root = graph.root(*operand);
             let (from, to) = (graph.value(root), graph.value(*result));
             let free = last_use[root.index()] == at && !from.persistent && from.role != Role::Input;
-            if free && !to.persistent && from.shape.bytes(from.dtype) == to.shape.bytes(to.dtype) {
+            // A result that is a stretch of something larger stays there.
+            let own = !to.persistent && to.view_of.is_none();
+            if free && own && from.shape.bytes(from.dtype) == to.shape.bytes(to.dtype) {
                 owners[result.index()] = owners[root.index()];
-                break;
+                if parts == 1 {
+                    break;
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 use tiercel_workload::graph::{DType, Graph, Node, Op, Shape};
 
 use super::pool::Pool;
+use super::samples::{MOST, Samples};
 use crate::stage::View;
 
 /// The shape and number format of one operand or result.
@@ -13,6 +14,15 @@ use crate::stage::View;
 pub(super) struct Form {
     pub shape: Shape,
     pub dtype: DType,
+    /// Elements of its memory that come before it.
+    pub start: usize,
+}
+
+impl Form {
+    /// The elements of its memory that it is.
+    fn range(&self) -> std::ops::Range<usize> {
+        self.start..self.start + self.shape.elements() as usize
+    }
 }
 
 /// A node as the kernels see it.
@@ -21,17 +31,19 @@ pub(super) struct Call {
     pub op: Op,
     pub inputs: Vec<Form>,
     pub outputs: Vec<Form>,
+    /// In how many parts it takes a batch (`Node::parts`).
+    pub parts: usize,
 }
 
 impl Call {
     pub fn new(graph: &Graph, node: &Node) -> Call {
         let form = |v: &tiercel_workload::graph::ValueId| {
             let value = graph.value(*v);
-            Form { shape: value.shape, dtype: value.dtype }
+            Form { shape: value.shape, dtype: value.dtype, start: value.start as usize }
         };
         let (inputs, outputs) =
             (node.inputs.iter().map(form).collect(), node.outputs.iter().map(form).collect());
-        Call { op: node.op.clone(), inputs, outputs }
+        Call { op: node.op.clone(), inputs, outputs, parts: node.parts() }
     }
 
     /// An extent of operand `at`.
@@ -42,6 +54,12 @@ impl Call {
     /// The extent of the last axis of operand `at`.
     pub fn last(&self, at: usize) -> usize {
         self.inputs[at].shape.last() as usize
+    }
+
+    /// The shape of a batch whose first part is this one.
+    pub fn whole(&self, first: &[Form]) -> Shape {
+        let samples = first[..self.parts].iter().map(|part| part.shape.dim(0)).sum();
+        first[0].shape.with(0, samples)
     }
 
     /// The elements of operand `at`.
@@ -96,7 +114,7 @@ impl<'a> Inputs<'a, '_> {
                     return Err(format!("operand {at} is {} and must be f32", form.dtype.name()));
                 }
                 let numbers: &[f32] = cast(bytes, "operand")?;
-                Ok(Some(&numbers[..form.shape.elements() as usize]))
+                Ok(Some(&numbers[form.range()]))
             }
             View::Write(_) => Ok(None),
         }
@@ -183,6 +201,31 @@ impl<'a> Args<'a, '_> {
         self.inputs().read(at)
     }
 
+    /// A batch whose first part is operand `first`, or `None` where it lies in the memory of results.
+    pub fn maybe_samples(&self, first: usize) -> Result<Option<Samples<'a>>, String> {
+        let mut parts: [&[f32]; MOST] = [&[]; MOST];
+        let mut absent = 0;
+        for (part, to) in parts.iter_mut().enumerate().take(self.call.parts) {
+            match self.maybe(first + part)? {
+                Some(numbers) => *to = numbers,
+                None => absent += 1,
+            }
+        }
+        let shape = self.call.inputs[first].shape;
+        let (step, size) = (shape.dim(0) as usize, shape.elements() / shape.dim(0).max(1));
+        match absent {
+            0 => Ok(Some(Samples::new(parts.into_iter(), step, size as usize))),
+            all if all == self.call.parts => Ok(None),
+            _ => Err(format!("some parts of the batch from operand {first} on are overwritten by results")),
+        }
+    }
+
+    /// A batch whose first part is operand `first`.
+    pub fn samples(&self, first: usize) -> Result<Samples<'a>, String> {
+        self.maybe_samples(first)?
+            .ok_or_else(|| format!("the batch from operand {first} on is overwritten, which it must not be"))
+    }
+
     /// Operand `at`, where there is one.
     pub fn optional(&self, at: usize) -> Result<Option<&'a [f32]>, String> {
         if at < self.call.inputs.len() { self.read(at).map(Some) } else { Ok(None) }
@@ -194,10 +237,9 @@ impl<'a> Args<'a, '_> {
         let View::Read(bytes) = self.views[self.places.inputs[at]] else {
             return Err(format!("operand {at} is overwritten by a result, which it must not be"));
         };
-        let len = form.shape.elements() as usize;
         match form.dtype {
-            DType::I32 => Ok(Ids::Short(&cast(bytes, "ids")?[..len])),
-            DType::I64 => Ok(Ids::Long(&cast(bytes, "ids")?[..len])),
+            DType::I32 => Ok(Ids::Short(&cast(bytes, "ids")?[form.range()])),
+            DType::I64 => Ok(Ids::Long(&cast(bytes, "ids")?[form.range()])),
             other => Err(format!("operand {at} is {} and must be whole numbers", other.name())),
         }
     }
@@ -208,9 +250,8 @@ impl<'a> Args<'a, '_> {
         if form.dtype != DType::F32 {
             return Err(format!("result {at} is {} and must be f32", form.dtype.name()));
         }
-        let len = form.shape.elements() as usize;
         match &mut self.views[self.places.outputs[at]] {
-            View::Write(bytes) => Ok(&mut cast_mut(std::mem::take(bytes), "result")?[..len]),
+            View::Write(bytes) => Ok(&mut cast_mut(std::mem::take(bytes), "result")?[form.range()]),
             View::Read(_) => Err(format!("result {at} may only be read")),
         }
     }

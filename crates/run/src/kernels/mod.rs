@@ -27,6 +27,7 @@ mod pooling;
 pub mod random;
 mod recurrent;
 mod response;
+mod samples;
 pub mod shares;
 pub mod simd;
 mod update;

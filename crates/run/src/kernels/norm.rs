@@ -5,6 +5,7 @@
 //! costs no digits and the data is read once.
 
 use super::args::{Args, Call};
+use super::samples::{MOST, Samples};
 use super::shares::{Boxes, OneBox, Rows};
 use super::simd::{Lanes, Layout, PARTS, Sums, lanes, lay, wide};
 
@@ -157,14 +158,6 @@ lanes! {
 #[derive(Clone, Copy)]
 struct Planes<'x>(&'x [f32], usize);
 
-/// Copies the planes of a channel one behind the other, where they are so few that all fit: at distances that are powers
-/// of two they would be in each other's way in the cache, so they are read only once.
-fn gather<'b>(from: Planes<'_>, count: usize, plane: usize, buffer: &'b mut [f32; PIECE]) -> Planes<'b> {
-    let layout = Layout { counts: [1, count, plane], from: [0, from.1, 1], to: [0, plane] };
-    lay(layout, from.0, 0.0, buffer);
-    Planes(&buffer[..count * plane], plane)
-}
-
 lanes! {
     /// y = a · x + b for all planes of channel c. Planes are often shorter than what the compiler unrolls.
     fn affine(l; y: &mut OneBox<'_, f32>, c: usize, x: Planes<'_>, a: f32, b: f32) {
@@ -210,38 +203,110 @@ lanes! {
 
 /// Batch, channels and pixels of the first operand.
 fn image(call: &Call) -> (usize, usize, usize) {
-    let (batch, channels) = (call.dim(0, 0), call.dim(0, 1));
-    (batch, channels, call.len(0) / (batch * channels))
+    let shape = call.whole(&call.inputs);
+    let (batch, channels) = (shape.dim(0) as usize, shape.dim(1) as usize);
+    (batch, channels, shape.elements() as usize / (batch * channels))
+}
+
+/// The results of a batch norm: every part in boxes of one channel.
+fn results<'a>(
+    args: &mut Args<'a, '_>,
+    channels: usize,
+    plane: usize,
+) -> Result<[Option<Boxes<'a, f32>>; MOST], String> {
+    let mut all = [const { None }; MOST];
+    for (part, to) in all.iter_mut().enumerate().take(args.call.parts) {
+        let batch = args.call.outputs[part].shape.dim(0) as usize;
+        *to = Some(Boxes::new(args.write(part)?, [batch, channels, 1, plane], [batch, 1, 1, plane]));
+    }
+    Ok(all)
+}
+
+/// One channel of a batch.
+#[derive(Clone, Copy)]
+struct Channel<'x> {
+    samples: Samples<'x>,
+    /// Where the channel begins in a sample, and numbers of a sample.
+    start: usize,
+    size: usize,
+    /// Numbers of the channel in a sample.
+    plane: usize,
+}
+
+impl<'x> Channel<'x> {
+    /// The plane of sample `n`.
+    fn plane(&self, n: usize) -> &'x [f32] {
+        &self.samples.from(n)[self.start..][..self.plane]
+    }
+
+    /// The planes of a part.
+    fn part(&self, part: usize) -> Planes<'x> {
+        Planes(&self.samples.part(part)[self.start..], self.size)
+    }
+
+    /// Copies all planes one behind the other, where they are so few that all fit: at distances that are powers of two
+    /// they would be in each other's way in the cache, so they are read only once.
+    fn gather<'b>(&self, batch: usize, buffer: &'b mut [f32; PIECE]) -> Gathered<'b> {
+        let mut at = 0;
+        while at < batch {
+            let count = self.samples.beside(at, batch - at);
+            let layout =
+                Layout { counts: [1, count, self.plane], from: [0, self.size, 1], to: [0, self.plane] };
+            lay(layout, &self.samples.from(at)[self.start..], 0.0, &mut buffer[at * self.plane..]);
+            at += count;
+        }
+        let part = self.samples.first(1).saturating_mul(self.plane);
+        Gathered { numbers: &buffer[..batch * self.plane], part, plane: self.plane }
+    }
+}
+
+/// The planes of a channel, gathered.
+#[derive(Clone, Copy)]
+struct Gathered<'b> {
+    numbers: &'b [f32],
+    /// Numbers of a part.
+    part: usize,
+    plane: usize,
+}
+
+impl<'b> Gathered<'b> {
+    /// The planes of a part.
+    fn part(&self, part: usize) -> Planes<'b> {
+        Planes(&self.numbers[part * self.part..], self.plane)
+    }
 }
 
 pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Result<(), String> {
-    let (x, gamma, beta) = (args.read(0)?, args.read(1)?, args.read(2)?);
+    let parts = args.call.parts;
+    let (x, gamma, beta) = (args.samples(0)?, args.read(parts)?, args.read(parts + 1)?);
     let (batch, channels, plane) = image(args.call);
-    let (y, means, deviations) = (args.write(0)?, args.write(1)?, args.write(2)?);
-    let (running_mean, running_variance) = (args.write(3)?, args.write(4)?);
+    let y = results(&mut args, channels, plane)?;
+    let (means, deviations) = (args.write(parts)?, args.write(parts + 1)?);
+    let (running_mean, running_variance) = (args.write(parts + 2)?, args.write(parts + 3)?);
     let one = |numbers| Rows::new(numbers, 1, channels);
-    let shares = (
-        Boxes::new(y, [batch, channels, 1, plane], [batch, 1, 1, plane]),
-        [means, deviations, running_mean, running_variance].map(one),
-    );
-    args.pool.each_of(x.len(), shares, |_, (mut y, [means, deviations, running_mean, running_variance])| {
+    let shares = (y, [means, deviations, running_mean, running_variance].map(one));
+    let size = channels * plane;
+    args.pool.each_of(batch * size, shares, |_, (mut y, [means, deviations, running_mean, running_variance])| {
         let mut buffer = [0f32; PIECE];
-        for (i, c) in y.units().enumerate() {
-            let mut from = Planes(&x[c * plane..], channels * plane);
-            let moments = if batch * plane <= PIECE {
-                from = gather(from, batch, plane, &mut buffer);
-                let mut moments = Moments::default();
-                moments.add(from.0);
-                moments
-            } else {
-                plane_moments((0..batch).map(|n| &from.0[n * from.1..][..plane]))
+        for (i, c) in y[0].as_ref().map_or(0..0, |y| y.units()).enumerate() {
+            let from = Channel { samples: x, start: c * plane, size, plane };
+            let gathered = (batch * plane <= PIECE).then(|| from.gather(batch, &mut buffer));
+            let moments = match gathered {
+                Some(gathered) => {
+                    let mut moments = Moments::default();
+                    moments.add(gathered.numbers);
+                    moments
+                }
+                None => plane_moments((0..batch).map(|n| from.plane(n))),
             };
             let (mean, deviation) = (moments.mean as f32, moments.deviation(epsilon));
             (means.1[i], deviations.1[i]) = (mean, deviation);
             let scale = gamma[c] * deviation;
             let shift = beta[c] - mean * scale;
-            let mut y = y.get(c);
-            affine(&mut y, c, from, scale, shift);
+            for (part, y) in y.iter_mut().flatten().enumerate() {
+                let from = gathered.map_or_else(|| from.part(part), |gathered| gathered.part(part));
+                affine(&mut y.get(c), c, from, scale, shift);
+            }
             let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
             let (mean, variance) = (&mut running_mean.1[i], &mut running_variance.1[i]);
             *mean += momentum * (moments.mean as f32 - *mean);
@@ -252,36 +317,46 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
 }
 
 pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
-    let (x, gamma, means, deviations) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
+    let parts = args.call.parts;
+    let (x, gamma) = (args.samples(0)?, args.read(parts)?);
+    let (means, deviations) = (args.read(parts + 1)?, args.read(parts + 2)?);
     let (batch, channels, plane) = image(args.call);
-    let (dy, dx, dgamma, dbeta) = (args.maybe(4)?, args.write(0)?, args.write(1)?, args.write(2)?);
+    let dy = args.maybe_samples(parts + 3)?;
+    let dx = results(&mut args, channels, plane)?;
+    let (dgamma, dbeta) = (args.write(parts)?, args.write(parts + 1)?);
     let one = |numbers| Rows::new(numbers, 1, channels);
-    let dx = Boxes::new(dx, [batch, channels, 1, plane], [batch, 1, 1, plane]);
-    args.pool.each_of(2 * x.len(), (dx, one(dgamma), one(dbeta)), |_, (mut dx, (_, dgamma), (_, dbeta))| {
+    let size = channels * plane;
+    let shares = (dx, one(dgamma), one(dbeta));
+    args.pool.each_of(2 * batch * size, shares, |_, (mut dx, (_, dgamma), (_, dbeta))| {
         let mut buffers = [[0f32; PIECE]; 2];
-        for (i, c) in dx.units().enumerate() {
+        for (i, c) in dx[0].as_ref().map_or(0..0, |dx| dx.units()).enumerate() {
             let (mean, deviation) = (means[c], deviations[c]);
-            let mut dx = dx.get(c);
-            let of = |side| Planes(side, channels * plane);
-            let (mut from, mut slope) = (of(&x[c * plane..]), dy.map(|dy| of(&dy[c * plane..])));
-            let [plain, weighed] = if batch * plane <= PIECE {
-                let [first, second] = &mut buffers;
-                from = gather(from, batch, plane, first);
-                let own = match slope {
-                    Some(slope) => gather(slope, batch, plane, second),
+            let mut dx = dx.each_mut().map(|dx| dx.as_mut().map(|dx| dx.get(c)));
+            let of = |samples| Channel { samples, start: c * plane, size, plane };
+            let (from, slope) = (of(x), dy.map(of));
+            let [first, second] = &mut buffers;
+            let gathered = (batch * plane <= PIECE).then(|| {
+                let x = from.gather(batch, first);
+                let dy = match slope {
+                    Some(slope) => slope.gather(batch, second),
                     None => {
-                        gather_own(&dx, c, second);
-                        Planes(&second[..batch * plane], plane)
+                        for (part, dx) in dx.iter().flatten().enumerate() {
+                            gather_own(dx, c, &mut second[part * x.part..]);
+                        }
+                        Gathered { numbers: &second[..batch * plane], ..x }
                     }
                 };
-                slope = Some(own);
-                slopes(from.0, own.0, mean).map(f64::from)
-            } else {
-                let plane_of = |planes: Planes<'_>, n: usize| n * planes.1..n * planes.1 + plane;
-                let x = |n: usize| &from.0[plane_of(from, n)];
-                match slope {
-                    Some(dy) => plane_slopes((0..batch).map(|n| (x(n), &dy.0[plane_of(dy, n)])), mean),
-                    None => plane_slopes((0..batch).map(|n| (x(n), dx.peek([n, c, 0]))), mean),
+                (x, dy)
+            });
+            let [plain, weighed] = match (gathered, slope) {
+                (Some((x, dy)), _) => slopes(x.numbers, dy.numbers, mean).map(f64::from),
+                (None, Some(dy)) => {
+                    plane_slopes((0..batch).map(|n| (from.plane(n), dy.plane(n))), mean)
+                }
+                (None, None) => {
+                    let own = dx.iter().flatten();
+                    let own = own.flat_map(|dx| dx.ranges()[0].clone().map(move |n| dx.peek([n, c, 0])));
+                    plane_slopes((0..batch).map(|n| from.plane(n)).zip(own), mean)
                 }
             };
             (dbeta[i], dgamma[i]) = (plain as f32, (weighed * f64::from(deviation)) as f32);
@@ -290,7 +365,13 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
             let a = gamma[c] * deviation;
             let b = -a * deviation * dgamma[i] / count;
             let shift = -a * dbeta[i] / count - b * mean;
-            affine_slope(&mut dx, c, slope, from, [a, b, shift]);
+            for (part, dx) in dx.iter_mut().flatten().enumerate() {
+                let (slope, from) = match gathered {
+                    Some((x, dy)) => (Some(dy.part(part)), x.part(part)),
+                    None => (slope.map(|slope| slope.part(part)), from.part(part)),
+                };
+                affine_slope(dx, c, slope, from, [a, b, shift]);
+            }
         }
     });
     Ok(())

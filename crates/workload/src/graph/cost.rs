@@ -14,6 +14,11 @@ fn operand(graph: &Graph, node: &Node, at: usize) -> u64 {
     node.inputs.get(at).map_or(0, |v| graph.value(*v).shape.elements())
 }
 
+/// Elements of so many operands from `first` on.
+fn operands(graph: &Graph, node: &Node, first: usize, count: usize) -> u64 {
+    (first..first + count).map(|at| operand(graph, node, at)).sum()
+}
+
 /// Elements of result `at`.
 fn result(graph: &Graph, node: &Node, at: usize) -> u64 {
     node.outputs.get(at).map_or(0, |v| graph.value(*v).shape.elements())
@@ -38,7 +43,8 @@ pub fn macs(graph: &Graph, node: &Node) -> u64 {
             side.saturating_mul(operand(0) / dim(&node.inputs, 0, 0))
         }
         Op::ConvBackwardWeight(c) => {
-            let side = if c.transposed { operand(0) } else { operand(1) };
+            let parts = node.parts();
+            let side = operands(graph, node, if c.transposed { 0 } else { parts }, parts);
             side.saturating_mul(result(0) / dim(&node.outputs, 0, 0))
         }
         Op::Linear => result(0).saturating_mul(last(0)),
@@ -75,7 +81,7 @@ pub fn macs(graph: &Graph, node: &Node) -> u64 {
 
 /// Floating-point operations, a multiply-add counted as two.
 pub fn flops(graph: &Graph, node: &Node) -> u64 {
-    let elements = operand(graph, node, 0).max(result(graph, node, 0));
+    let elements = operands(graph, node, 0, node.parts()).max(result(graph, node, 0));
     let each = match &node.op {
         Op::Conv(_) | Op::Linear => u64::from(node.inputs.len() > 2),
         Op::BatchNorm { .. } | Op::LayerNorm { .. } => 8,
@@ -140,6 +146,9 @@ fn row(graph: &Graph, node: &Node) -> u64 {
 /// The bytes that a kernel reads of every operand: all of it once, except that a table gives only the rows asked
 /// for, and that batch norms pass twice over what they normalise.
 pub fn reads(graph: &Graph, node: &Node) -> impl Iterator<Item = (ValueId, Bytes)> {
+    let parts = node.parts();
+    // In parts: what is normalised, or what the gradient comes from; then three or four small ones; the gradient.
+    let normalised = move |at: usize| at < parts || (node.op == Op::BatchNormBackward && at >= parts + 3);
     node.inputs.iter().enumerate().map(move |(at, id)| {
         let value = graph.value(*id);
         let whole = value.shape.bytes(value.dtype);
@@ -150,7 +159,9 @@ pub fn reads(graph: &Graph, node: &Node) -> impl Iterator<Item = (ValueId, Bytes
         let bytes = match (&node.op, at) {
             (Op::Embedding { .. }, 0) => rows(),
             (Op::UpdateRows { .. }, 0 | 3..) => rows(),
-            (Op::BatchNorm { .. }, 0) | (Op::BatchNormBackward, 0 | 4) => Bytes(whole.0.saturating_mul(2)),
+            (Op::BatchNorm { .. } | Op::BatchNormBackward, at) if normalised(at) => {
+                Bytes(whole.0.saturating_mul(2))
+            }
             _ => whole,
         };
         (*id, bytes)

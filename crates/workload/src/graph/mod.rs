@@ -60,8 +60,10 @@ pub struct Value {
     pub role: Role,
     /// Whether it outlives the iteration.
     pub persistent: bool,
-    /// The value whose memory this is under another shape; never itself a view.
+    /// The value whose memory this is under another shape, or a stretch of it; never itself a view.
     pub view_of: Option<ValueId>,
+    /// How many elements of that memory come before those of the view.
+    pub start: u64,
     /// Whether gradients stop here.
     pub detached: bool,
     /// What it holds at first.
@@ -85,6 +87,19 @@ pub struct Node {
     pub layer: u32,
     /// The part of the iteration that it belongs to.
     pub phase: Phase,
+}
+
+impl Node {
+    /// In how many parts, each an operand or a result of its own, the node takes what it works on sample by sample: one,
+    /// unless it sums over a batch that is worked on in parts.
+    pub fn parts(&self) -> usize {
+        match self.op {
+            Op::ConvBackwardWeight(_) => self.inputs.len() / 2,
+            Op::BatchNorm { .. } => self.inputs.len() - 4,
+            Op::BatchNormBackward => (self.inputs.len() - 3) / 2,
+            _ => 1,
+        }
+    }
 }
 
 /// Kernels in an order that runs, and the tensors between them.

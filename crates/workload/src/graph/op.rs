@@ -208,7 +208,7 @@ pub enum Op {
     Conv(Conv),
     /// w, dy → dx.
     ConvBackwardData(Conv),
-    /// x, dy → dw, db?.
+    /// x.., dy.. → dw, db?; each in so many parts of the batch, one after the other.
     ConvBackwardWeight(Conv),
     /// x `[.., in]`, w `[out, in]`, b? → y `[.., out]`: y = x · wᵀ + b.
     Linear,
@@ -224,15 +224,16 @@ pub enum Op {
         /// Whether `b` is stored transposed.
         transpose_b: bool,
     },
-    /// x, gamma, beta, running mean, running variance → y, mean, inverse deviation, running mean, running
-    /// variance (both changed in place): normalises with the batch's own statistics.
+    /// x.., gamma, beta, running mean, running variance → y.., mean, inverse deviation, running mean, running
+    /// variance (both changed in place): normalises with the batch's own statistics; x and y in so many parts of
+    /// the batch.
     BatchNorm {
         /// Added to the variance.
         epsilon: f32,
         /// Share of the batch's statistics in the new running ones.
         momentum: f32,
     },
-    /// x, gamma, mean, inverse deviation, dy → dx, dgamma, dbeta.
+    /// x.., gamma, mean, inverse deviation, dy.. → dx.., dgamma, dbeta, in so many parts of the batch.
     BatchNormBackward,
     /// x, gamma, beta → y, mean, inverse deviation: normalises over the last axis.
     LayerNorm {

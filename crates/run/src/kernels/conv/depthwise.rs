@@ -2,6 +2,7 @@
 
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
+use crate::kernels::samples::Samples;
 use crate::kernels::simd::{Depthwise, Weights};
 
 /// A convolution of every channel with a window of its own.
@@ -70,16 +71,15 @@ impl Planes {
     }
 
     /// Computes the gradient by the weights, summed over images in order.
-    pub fn slope(&self, pool: &mut Pool, wide: &[f32], narrow: &[f32], dw: &mut [f32]) {
+    pub fn slope(&self, pool: &mut Pool, wide: Samples<'_>, narrow: Samples<'_>, dw: &mut [f32]) {
         let (some, taps) = (self.together, self.taps);
         let sizes = [self.shape.from, self.shape.to].map(|[rows, columns]| rows * columns);
         pool.sums(self.batch * sizes[0] * some, dw, some * taps, |start, dw| {
             for (unit, dw) in (start..).zip(dw.chunks_exact_mut(some * taps)) {
                 let mut sums = [[0f32; 16]; 25];
                 for n in 0..self.batch {
-                    let plane = n * self.channels + unit * some;
-                    let [wide, narrow] =
-                        [(wide, sizes[0]), (narrow, sizes[1])].map(|(side, size)| &side[plane * size..]);
+                    let [wide, narrow] = [(wide, sizes[0]), (narrow, sizes[1])]
+                        .map(|(side, size)| &side.from(n)[unit * some * size..]);
                     self.shape.meet(some, wide, narrow, sizes.map(|size| size * self.channels), &mut sums);
                 }
                 for (at, dw) in dw.iter_mut().enumerate() {

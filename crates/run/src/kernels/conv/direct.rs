@@ -10,6 +10,7 @@ use super::window::{Tap, Taps};
 use super::{Geometry, Image, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
+use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{Layout, Shifts, Tile, fetch, lay, lay_pairs, shifted};
 
@@ -110,6 +111,8 @@ pub(super) struct Frame {
     /// Rows of the grid in a block, and images.
     pub band: usize,
     pub stack: usize,
+    /// How many images there would be in a block if there were many.
+    most: usize,
     /// The distance of rows in a plane.
     pub pitch: usize,
     /// Numbers of a plane.
@@ -128,14 +131,23 @@ impl Frame {
         let planes = channels * axes[0].planes * axes[1].planes;
         let rows = BLOCK / (planes * pitch);
         let whole = height + axes[0].reach;
-        let (band, stack) = if rows >= whole {
-            let stack = SMALL.div_ceil(whole * pitch).min(rows / whole).max(1);
-            (height, evenly(read.batch, stack))
+        let (band, most) = if rows >= whole {
+            (height, SMALL.div_ceil(whole * pitch).min(rows / whole).max(1))
         } else {
             (evenly(height, rows.checked_sub(axes[0].reach).filter(|band| *band >= 2)?), 1)
         };
-        let plane = stack * (band + axes[0].reach) * pitch;
-        Some(Frame { axes, read, channels, band, stack, pitch, plane })
+        let frame = Frame { axes, read, channels, band, stack: most, most, pitch, plane: 0 };
+        Some(frame.of(evenly(read.batch, most)))
+    }
+
+    /// The same with so many images in a block.
+    fn of(self, stack: usize) -> Frame {
+        Frame { stack, plane: stack * self.height() * self.pitch, ..self }
+    }
+
+    /// The same as it is for large batches: what depends on it does not depend on the batch.
+    pub fn full(&self) -> Frame {
+        self.of(self.most)
     }
 
     /// Rows of a block in a plane.
@@ -148,11 +160,12 @@ impl Frame {
         ((self.stack - 1) * self.height() + self.band - 1) * self.pitch + self.axes[1].grid
     }
 
-    /// How many times the pixels that are wanted are computed.
+    /// How many times the pixels that are wanted are computed, in large batches: what follows from it, and with it the
+    /// order in which numbers are summed, is the same for a batch and for its parts.
     pub fn waste(&self) -> f64 {
         let [down, across] = self.axes;
-        let wanted = self.read.batch * down.grid * across.grid;
-        (self.blocks() * self.run().next_multiple_of(16)) as f64 / wanted as f64
+        let (bands, wanted) = (down.grid.div_ceil(self.band), self.most * down.grid * across.grid);
+        (bands * self.full().run().next_multiple_of(16)) as f64 / wanted as f64
     }
 
     /// Numbers of all planes, with room for a vector at the end.
@@ -180,10 +193,11 @@ impl Frame {
     }
 
     /// What a block of a group's channels will be laid out from.
-    pub fn ahead<'x>(&self, block: usize, first_channel: usize, from: &'x [f32]) -> Ahead<'x> {
+    pub fn ahead<'x>(&self, block: usize, first_channel: usize, from: Samples<'x>) -> Ahead<'x> {
         let (image, images, row) = self.block(block);
-        let (size, whole) = (self.read.plane(), self.read.channels * self.read.plane());
-        let start = image * whole + first_channel * size;
+        let (size, whole) = (self.read.plane(), self.read.size());
+        let (images, from) = (from.beside(image, images), from.from(image));
+        let start = first_channel * size;
         if self.band == self.axes[0].grid {
             let length = self.channels * size;
             return Ahead { from, start, apart: whole, length, left: images, done: 0 };
@@ -201,7 +215,7 @@ impl Frame {
     }
 
     /// Lays a block of a group's channels out, in planes that were zero before the first block.
-    pub fn fill(&self, block: usize, first_channel: usize, from: &[f32], planes: &mut [f32]) {
+    pub fn fill(&self, block: usize, first_channel: usize, from: Samples<'_>, planes: &mut [f32]) {
         let (image, images, row) = self.block(block);
         let [down, across] = self.axes;
         let (height, width) = (self.height(), self.read.width);
@@ -219,15 +233,19 @@ impl Frame {
                 if rows.is_empty() || columns.is_empty() {
                     continue;
                 }
-                let channel = image * self.read.channels + first_channel + c;
-                let from = &from[channel * self.read.plane() + top * width + left..];
-                let to = &mut plane[rows.start * self.pitch + columns.start..];
-                let layout = Layout {
-                    counts: [images, rows.len(), columns.len()],
-                    from: [self.read.channels * self.read.plane(), down.step * width, across.step],
-                    to: [height * self.pitch, self.pitch],
-                };
-                lay(layout, from, 0.0, to);
+                let start = (first_channel + c) * self.read.plane() + top * width + left;
+                let mut done = 0;
+                while done < images {
+                    let some = from.beside(image + done, images - done);
+                    let to = &mut plane[(done * height + rows.start) * self.pitch + columns.start..];
+                    let layout = Layout {
+                        counts: [some, rows.len(), columns.len()],
+                        from: [self.read.size(), down.step * width, across.step],
+                        to: [height * self.pitch, self.pitch],
+                    };
+                    lay(layout, &from.from(image + done)[start..], 0.0, to);
+                    done += some;
+                }
             }
         }
     }
@@ -310,8 +328,10 @@ impl<'g> Direct<'g> {
 
     /// Scratch numbers of one thread: planes, runs of a tile for every phase of a row, filters, distances.
     pub fn scratch(&self) -> usize {
-        let runs = self.phases[1] * self.tile * self.run;
-        room(self.frame.len()) + room(runs) + room(self.rows * self.depth) + room(self.depth)
+        // A part of a batch may stack more images than the batch, and has to do with the same.
+        let frame = self.frame.full();
+        let runs = self.phases[1] * self.tile * frame.run().next_multiple_of(Tile::here().lanes);
+        room(frame.len()) + room(runs) + room(self.rows * self.depth) + room(self.depth)
     }
 
     fn taps(&self, phase: [usize; 2]) -> Taps<'g> {
@@ -424,6 +444,7 @@ impl<'g> Direct<'g> {
         to: &mut [f32],
         scratch: &mut [f32],
     ) {
+        let from = Samples::one(from, self.frame.read.size());
         let shares = (Each::new(scratch, self.scratch()), self.boxes(to));
         pool.each(shares, |_, (scratch, mut boxes)| {
             let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));

@@ -16,6 +16,7 @@ use tiercel_workload::graph::{Conv, Op};
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_into};
 use super::pool::Pool;
+use super::samples::Samples;
 use super::shares::Sheet;
 use super::simd::wide;
 use depthwise::Planes as Depthwise;
@@ -41,6 +42,11 @@ impl Image {
     /// The pixels of one channel.
     pub fn plane(&self) -> usize {
         self.height * self.width
+    }
+
+    /// The numbers of one sample.
+    pub fn size(&self) -> usize {
+        self.channels * self.plane()
     }
 }
 
@@ -70,13 +76,14 @@ enum Task {
 }
 
 fn geometry(call: &Call) -> (Task, Geometry) {
+    let (inputs, outputs) = (&call.inputs, &call.outputs);
     let (conv, x, y, w, task): (&Conv, _, _, _, _) = match &call.op {
-        Op::Conv(c) => (c, call.inputs[0], call.outputs[0], call.inputs[1], Task::Narrow),
-        Op::ConvBackwardData(c) => (c, call.outputs[0], call.inputs[1], call.inputs[0], Task::Wide),
-        Op::ConvBackwardWeight(c) => (c, call.inputs[0], call.inputs[1], call.outputs[0], Task::Weight),
+        Op::Conv(c) => (c, &inputs[..], &outputs[..], inputs[1], Task::Narrow),
+        Op::ConvBackwardData(c) => (c, &outputs[..], &inputs[1..], inputs[0], Task::Wide),
+        Op::ConvBackwardWeight(c) => (c, &inputs[..], &inputs[call.parts..], outputs[0], Task::Weight),
         other => unreachable!("{} is no convolution", other.name()),
     };
-    let (x, y) = (Image::of(x.shape), Image::of(y.shape));
+    let (x, y) = (Image::of(call.whole(x)), Image::of(call.whole(y)));
     let (wide, narrow) = if conv.transposed { (y, x) } else { (x, y) };
     let task = match (task, conv.transposed) {
         (Task::Narrow, true) => Task::Wide,
@@ -195,7 +202,7 @@ fn across(
         if task == Task::Narrow {
             let taps = Taps::all(g);
             let window = Window {
-                numbers: from,
+                numbers: Samples::one(from, g.wide.size()),
                 image: g.wide,
                 first: group * wide,
                 grid: [g.narrow.height, g.narrow.width],
@@ -224,7 +231,7 @@ fn across(
                 continue;
             }
             let window = Window {
-                numbers: from,
+                numbers: Samples::one(from, g.narrow.size()),
                 image: g.narrow,
                 first: group * narrow,
                 grid,
@@ -247,7 +254,7 @@ fn phases(g: &Geometry) -> impl Iterator<Item = [usize; 2]> {
 }
 
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
-    let (x, dy) = (args.read(0)?, args.read(1)?);
+    let (x, dy) = (args.samples(0)?, args.samples(args.call.parts)?);
     let (dw, db, scratch) = (args.write(0)?, args.write_optional(1)?, args.scratch());
     let (_, g) = geometry(args.call);
     let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
@@ -283,12 +290,12 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
 }
 
 /// The sum of every channel over the batch.
-fn channel_sums(pool: &mut Pool, numbers: &[f32], image: Image, sums: &mut [f32]) {
+fn channel_sums(pool: &mut Pool, numbers: Samples<'_>, image: Image, sums: &mut [f32]) {
     let plane = image.plane();
     pool.sums(image.batch * plane, sums, 1, |start, sums| {
         for (i, sum) in sums.iter_mut().enumerate() {
-            let planes = (0..image.batch).map(|n| (n * image.channels + start + i) * plane);
-            *sum = planes.map(|from| plane_sum(&numbers[from..from + plane])).sum();
+            let planes = (0..image.batch).map(|n| &numbers.from(n)[(start + i) * plane..][..plane]);
+            *sum = planes.map(plane_sum).sum();
         }
     });
 }

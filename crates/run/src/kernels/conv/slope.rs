@@ -7,6 +7,7 @@ use super::window::Taps;
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
+use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{Correlation, Layout, Shifts, Soon, Tile, correlate, lay};
 
@@ -59,7 +60,14 @@ impl<'g> Slope<'g> {
     }
 
     /// Computes the gradient.
-    pub fn run(&self, pool: &mut Pool, wide: &[f32], narrow: &[f32], dw: &mut [f32], scratch: &mut [f32]) {
+    pub fn run(
+        &self,
+        pool: &mut Pool,
+        wide: Samples<'_>,
+        narrow: Samples<'_>,
+        dw: &mut [f32],
+        scratch: &mut [f32],
+    ) {
         let (extents, sizes) =
             ([self.g.groups, self.narrow, 1, self.depth], [1, self.together, 1, self.depth]);
         let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
@@ -72,7 +80,7 @@ impl<'g> Slope<'g> {
     }
 
     /// The gradient of some channels of the narrow side.
-    fn channels(&self, wide: &[f32], narrow: &[f32], mut dw: OneBox<'_, f32>, scratch: &mut [f32]) {
+    fn channels(&self, wide: Samples<'_>, narrow: Samples<'_>, mut dw: OneBox<'_, f32>, scratch: &mut [f32]) {
         let [groups, some, ..] = dw.ranges();
         let (group, first, channels) = (groups.start, some.start, some.len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
@@ -132,19 +140,19 @@ impl<'g> Slope<'g> {
     }
 
     /// Lays a block of the narrow side's channels out as runs, with zeros between rows.
-    fn lines(&self, block: usize, first: usize, channels: usize, narrow: &[f32], lines: &mut [f32]) {
+    fn lines(&self, block: usize, first: usize, channels: usize, narrow: Samples<'_>, lines: &mut [f32]) {
         let (image, images, row) = self.frame.block(block);
         let (pitch, side) = (self.frame.pitch, self.g.narrow);
         let rows = self.frame.band.min(side.height - row);
         let (height, whole) = (self.frame.height() * pitch, self.frame.band * pitch);
         for (c, line) in lines.chunks_exact_mut(self.run).take(channels).enumerate() {
             for m in 0..self.frame.stack {
-                let from = ((image + m) * side.channels + first + c) * side.plane() + row * side.width;
                 let line = &mut line[m * height..];
                 if m < images {
+                    let from = &narrow.from(image + m)[(first + c) * side.plane() + row * side.width..];
                     let counts = [1, rows, side.width];
                     let layout = Layout { counts, from: [0, side.width, 1], to: [0, pitch] };
-                    lay(layout, &narrow[from..], 0.0, line);
+                    lay(layout, from, 0.0, line);
                 }
                 // What an earlier block has left where this one has nothing.
                 let left = if m < images { rows * pitch } else { 0 };

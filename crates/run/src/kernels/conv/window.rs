@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::{Geometry, Image, tap};
 use crate::kernels::gemm::{Pack, Take};
+use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Block, Lattice};
 use crate::kernels::simd::{Layout, Runs, Tile, lay, transpose, wide};
 
@@ -82,7 +83,7 @@ impl<'a> Taps<'a> {
 
 /// An image as windows see it: column (n, i, j) and depth (channel, tap) is the pixel at i · stride + tap.
 pub struct Window<'a> {
-    pub numbers: &'a [f32],
+    pub numbers: Samples<'a>,
     pub image: Image,
     /// The first channel of the group.
     pub first: usize,
@@ -97,7 +98,7 @@ impl Window<'_> {
     fn runs(&self, tap: Tap, columns: Range<usize>, runs: &mut Runs) {
         runs.clear();
         let pixels = self.grid[0] * self.grid[1];
-        let (first, whole) = (columns.start / pixels, self.image.channels * self.image.plane());
+        let (first, whole) = (columns.start / pixels, self.image.size());
         for (image, pixel, count, lane) in images(pixels, columns) {
             self.runs_of_image(tap, lane, pixel..pixel + count, (image - first) * whole, runs);
         }
@@ -128,7 +129,7 @@ impl Window<'_> {
 
     /// The numbers from this channel of this image on.
     fn from(&self, image: usize, channel: usize) -> &[f32] {
-        &self.numbers[(image * self.image.channels + self.first + channel) * self.image.plane()..]
+        &self.numbers.from(image)[(self.first + channel) * self.image.plane()..]
     }
 }
 
@@ -172,9 +173,13 @@ impl Pack for Windows<'_> {
         let mut runs = Runs::new(window.stride[1]);
         let mut at = depth.start;
         while at < depth.end {
-            let some = wide.min(depth.end - at);
+            let pixels = window.grid[0] * window.grid[1];
+            let image = at / pixels;
+            // Not beyond the images that lie beside this one.
+            let most = wide.div_ceil(pixels) + 1;
+            let end = (image + window.numbers.beside(image, most)) * pixels;
+            let some = wide.min(depth.end.min(end) - at);
             let vectors = some.div_ceil(tile.lanes);
-            let image = at / (window.grid[0] * window.grid[1]);
             for t in 0..taps {
                 // The lines of this tap stand every so many lines, channel by channel.
                 let line = (t + taps - lines.start % taps) % taps;
@@ -242,7 +247,7 @@ impl Pack for Filter<'_> {
 
 /// An image by channels: a line is a channel, and depth is the pixel (n, i, j).
 pub struct Pixels<'a> {
-    pub numbers: &'a [f32],
+    pub numbers: Samples<'a>,
     pub image: Image,
     /// The first channel of the group.
     pub first: usize,
@@ -252,8 +257,8 @@ impl Pack for Pixels<'_> {
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
         let plane = self.image.plane();
         for (image, pixel, count, at) in images(plane, depth) {
-            let from = (image * self.image.channels + self.first + lines.start) * plane + pixel;
-            transpose(&self.numbers[from..], plane, lines.len(), count, stride, &mut out[at * stride..]);
+            let from = &self.numbers.from(image)[(self.first + lines.start) * plane + pixel..];
+            transpose(from, plane, lines.len(), count, stride, &mut out[at * stride..]);
         }
     }
 }

@@ -1,0 +1,79 @@
+//! Activations that are worked on in parts give the same losses and the same weights, bit for bit, and take less memory at
+//! a time.
+
+mod schoolroom;
+
+use schoolroom::train;
+use tiercel_core::Bytes;
+use tiercel_run::kernels::{Library, prepare};
+use tiercel_workload::recompute::candidates;
+use tiercel_workload::{Lifetimes, Program, nets};
+
+fn programs() -> impl Iterator<Item = (&'static str, Program)> {
+    let cases = [
+        ("vgg16", Some(32), 6),
+        ("resnet32", None, 5),
+        ("resnet50", Some(64), 4),
+        ("mobilenet", Some(64), 7),
+        ("dcgan", None, 6),
+        ("cnn", None, 20),
+        ("inception-v3", Some(96), 3),
+    ];
+    cases.into_iter().map(|(name, image, batch)| {
+        let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
+        (name, nets::find(name).expect("built in").build(&options).expect("sound"))
+    })
+}
+
+/// The size of the largest activation, in so many shares.
+fn share(program: &Program, shares: u64) -> Bytes {
+    let all = program.trace.tensors.iter().filter(|t| t.role == tiercel_workload::trace::Role::Activation);
+    Bytes(all.map(|tensor| tensor.bytes.0).max().unwrap_or(0) / shares)
+}
+
+#[test]
+fn bits_do_not_depend_on_the_parts_that_a_batch_is_worked_on_in() {
+    for (name, program) in programs() {
+        let expected = train(program.clone());
+        for shares in [2, 3, 16] {
+            let limit = share(&program, shares);
+            let parts = program.in_parts(limit).unwrap_or_else(|| panic!("{name}: nothing is in parts"));
+            assert!(parts.trace.kernels.len() > program.trace.kernels.len(), "{name}: no kernel is in parts");
+            assert_eq!(train(parts), expected, "{name} in parts of {limit}");
+        }
+        let early = program.updating_early();
+        let dropped = candidates(&early.graph).iter().step_by(3).map(|c| c.value).collect();
+        let again = early.recomputing(&dropped).in_parts(share(&program, 4)).expect("something is in parts");
+        assert_eq!(train(again), expected, "{name}, computed again, updated early, in parts");
+    }
+}
+
+/// A system rewrites a program that has its workspace, and plans what comes of it: nothing may be missing there.
+#[test]
+fn a_program_in_parts_has_all_workspace_that_it_needs() {
+    for net in nets::all() {
+        let options = nets::Options { batch: Some(11), ..nets::Options::default() };
+        let program = net.build(&options).expect("sound");
+        if program.trace.kernels.len() > 2000 {
+            continue;
+        }
+        let ready = prepare(program, 2);
+        for shares in [2, 5, 16] {
+            if let Some(parts) = ready.in_parts(share(&ready, shares)) {
+                Library::new(&parts, 2).unwrap_or_else(|why| panic!("{}: {why}", net.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_in_parts_needs_no_more_memory_and_the_size_alone_leads_to_it_again() {
+    for (name, program) in programs() {
+        let peak = |program: &Program| Lifetimes::new(&program.trace).peak().1;
+        let parts = program.in_parts(share(&program, 4)).expect("something is in parts");
+        assert!(peak(&parts) <= peak(&program), "{name}: {} and {}", peak(&parts), peak(&program));
+        assert_eq!(program.rewritten(parts.rewriting()).as_ref(), Ok(&parts), "{name}");
+        let large = Bytes(share(&program, 1).0 + 1);
+        assert_eq!(program.in_parts(large), None, "{name}");
+    }
+}
