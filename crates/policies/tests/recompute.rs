@@ -17,9 +17,10 @@ fn programs() -> impl Iterator<Item = (&'static str, Program)> {
         ("gpt2", Some(2), Some(64)),
         ("mlp", None, None),
         ("lstm", None, Some(32)),
+        ("dcgan", None, Some(8)),
     ];
     cases.into_iter().map(|(name, depth, width)| {
-        let sequence = (name != "resnet32" && name != "mlp").then_some(16);
+        let sequence = ["gpt2", "lstm"].contains(&name).then_some(16);
         let options = nets::Options { batch: Some(4), depth, width, sequence, ..nets::Options::default() };
         (name, nets::find(name).expect("built in").build(&options).expect("sound"))
     })

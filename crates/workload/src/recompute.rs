@@ -52,10 +52,27 @@ pub fn recompute(graph: &Graph, dropped: &HashSet<ValueId>) -> Graph {
         uses,
         known: HashMap::new(),
     };
-    // Weights change last, so that what runs again finds them as they were.
-    let (updates, others): (Vec<&Node>, Vec<&Node>) =
-        graph.nodes.iter().partition(|n| n.phase == Phase::Update);
-    for node in others.into_iter().chain(updates) {
+    // Weights change as late as they may, so that what runs again finds them as they were: before the next kernel that
+    // sees them changed, as where two networks are trained in turn.
+    let mut waiting: Vec<&Node> = Vec::new();
+    let mut held: HashSet<ValueId> = HashSet::new();
+    let touched = |node: &Node| -> Vec<ValueId> {
+        node.inputs.iter().chain(&node.outputs).map(|v| graph.root(*v)).collect()
+    };
+    for node in &graph.nodes {
+        let touches = touched(node);
+        if node.phase == Phase::Update {
+            waiting.push(node);
+            held.extend(touches);
+            continue;
+        }
+        if touches.iter().any(|v| held.contains(v)) {
+            let due = |update: &&Node| touched(update).iter().any(|v| touches.contains(v));
+            let (due, later): (Vec<&Node>, Vec<&Node>) = waiting.into_iter().partition(due);
+            again.graph.nodes.extend(due.into_iter().cloned());
+            held = later.iter().flat_map(|update| touched(update)).collect();
+            waiting = later;
+        }
         let mut node = node.clone();
         if node.phase != Phase::Forward {
             for input in &mut node.inputs {
@@ -66,6 +83,7 @@ pub fn recompute(graph: &Graph, dropped: &HashSet<ValueId>) -> Graph {
         }
         again.graph.nodes.push(node);
     }
+    again.graph.nodes.extend(waiting.into_iter().cloned());
     again.graph
 }
 

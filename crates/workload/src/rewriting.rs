@@ -163,7 +163,8 @@ mod tests {
     fn what_cannot_be_computed_again_is_named() {
         let program = nets::find("mlp").expect("built in").build(&nets::Options::default()).expect("sound");
         let says = |name: &str| {
-            let rewriting = Rewriting { early_updates: true, recomputed: vec![name.to_string()], parts: None };
+            let rewriting =
+                Rewriting { early_updates: true, recomputed: vec![name.to_string()], parts: None };
             program.rewritten(&rewriting).map(|_| ()).expect_err("it cannot").to_string()
         };
         assert_eq!(says("ghost"), "there is no tensor `ghost` to compute again");

@@ -286,33 +286,37 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
     let one = |numbers| Rows::new(numbers, 1, channels);
     let shares = (y, [means, deviations, running_mean, running_variance].map(one));
     let size = channels * plane;
-    args.pool.each_of(batch * size, shares, |_, (mut y, [means, deviations, running_mean, running_variance])| {
-        let mut buffer = [0f32; PIECE];
-        for (i, c) in y[0].as_ref().map_or(0..0, |y| y.units()).enumerate() {
-            let from = Channel { samples: x, start: c * plane, size, plane };
-            let gathered = (batch * plane <= PIECE).then(|| from.gather(batch, &mut buffer));
-            let moments = match gathered {
-                Some(gathered) => {
-                    let mut moments = Moments::default();
-                    moments.add(gathered.numbers);
-                    moments
+    args.pool.each_of(
+        batch * size,
+        shares,
+        |_, (mut y, [means, deviations, running_mean, running_variance])| {
+            let mut buffer = [0f32; PIECE];
+            for (i, c) in y[0].as_ref().map_or(0..0, |y| y.units()).enumerate() {
+                let from = Channel { samples: x, start: c * plane, size, plane };
+                let gathered = (batch * plane <= PIECE).then(|| from.gather(batch, &mut buffer));
+                let moments = match gathered {
+                    Some(gathered) => {
+                        let mut moments = Moments::default();
+                        moments.add(gathered.numbers);
+                        moments
+                    }
+                    None => plane_moments((0..batch).map(|n| from.plane(n))),
+                };
+                let (mean, deviation) = (moments.mean as f32, moments.deviation(epsilon));
+                (means.1[i], deviations.1[i]) = (mean, deviation);
+                let scale = gamma[c] * deviation;
+                let shift = beta[c] - mean * scale;
+                for (part, y) in y.iter_mut().flatten().enumerate() {
+                    let from = gathered.map_or_else(|| from.part(part), |gathered| gathered.part(part));
+                    affine(&mut y.get(c), c, from, scale, shift);
                 }
-                None => plane_moments((0..batch).map(|n| from.plane(n))),
-            };
-            let (mean, deviation) = (moments.mean as f32, moments.deviation(epsilon));
-            (means.1[i], deviations.1[i]) = (mean, deviation);
-            let scale = gamma[c] * deviation;
-            let shift = beta[c] - mean * scale;
-            for (part, y) in y.iter_mut().flatten().enumerate() {
-                let from = gathered.map_or_else(|| from.part(part), |gathered| gathered.part(part));
-                affine(&mut y.get(c), c, from, scale, shift);
+                let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
+                let (mean, variance) = (&mut running_mean.1[i], &mut running_variance.1[i]);
+                *mean += momentum * (moments.mean as f32 - *mean);
+                *variance += momentum * (unbiased as f32 - *variance);
             }
-            let unbiased = moments.squares / (moments.count - 1.0).max(1.0);
-            let (mean, variance) = (&mut running_mean.1[i], &mut running_variance.1[i]);
-            *mean += momentum * (moments.mean as f32 - *mean);
-            *variance += momentum * (unbiased as f32 - *variance);
-        }
-    });
+        },
+    );
     Ok(())
 }
 
@@ -350,9 +354,7 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
             });
             let [plain, weighed] = match (gathered, slope) {
                 (Some((x, dy)), _) => slopes(x.numbers, dy.numbers, mean).map(f64::from),
-                (None, Some(dy)) => {
-                    plane_slopes((0..batch).map(|n| (from.plane(n), dy.plane(n))), mean)
-                }
+                (None, Some(dy)) => plane_slopes((0..batch).map(|n| (from.plane(n), dy.plane(n))), mean),
                 (None, None) => {
                     let own = dx.iter().flatten();
                     let own = own.flat_map(|dx| dx.ranges()[0].clone().map(move |n| dx.peek([n, c, 0])));

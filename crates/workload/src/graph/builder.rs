@@ -292,8 +292,18 @@ impl Builder {
         }
         let name = self.fresh(Kind::Value, name);
         let layer = self.layer;
-        let value =
-            Value { name, shape, dtype, role, persistent, view_of: None, start: 0, detached: false, init, layer };
+        let value = Value {
+            name,
+            shape,
+            dtype,
+            role,
+            persistent,
+            view_of: None,
+            start: 0,
+            detached: false,
+            init,
+            layer,
+        };
         self.graph.values.push(value);
         ValueId(self.graph.values.len() as u32 - 1)
     }
