@@ -127,7 +127,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     let mut search =
         Search { enough: ENOUGH * floor, best: None, refused: None, started: Instant::now(), until };
     let choices = setting.options.choices;
-    let mut bound = 0.0;
+    let (mut bound, mut parts) = (0.0, None);
     let early = setting.program.and_then(|program| {
         let peak = Lifetimes::new(&program.trace).peak().1.0 as f64;
         let weights: u64 =
@@ -149,11 +149,11 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             search.consider(planned(&search.share(setting), Some(early.clone())));
         }
         if let Some(program) = early.as_deref().or(setting.program) {
-            search.parts(setting, program);
+            parts = search.parts(setting, program);
         }
     }
     if let Some(program) = again {
-        search.recompute(setting, program);
+        search.recompute(setting, program, parts);
     }
     if choices == Choices::Both {
         let caches = setting.machine.tiers[0].caches;
@@ -258,36 +258,36 @@ impl Search {
         }
     }
 
-    /// Tries to work on large activations in parts: of the sizes of parts, the one that looks best is planned for.
-    fn parts(&mut self, setting: &Setting<'_>, program: &Program) {
+    /// Tries to work on large activations in parts, smaller ones as long as that is better; returns the size of the best.
+    fn parts(&mut self, setting: &Setting<'_>, program: &Program) -> Option<Bytes> {
         let fast = setting.machine.tiers[0].capacity;
-        let (mut found, mut least, mut tried) = (None, f64::INFINITY, None);
+        let mut found = None;
         for share in PARTS {
             let limit = Bytes(fast.0 / share).max(PART);
-            if self.done() || tried.replace(limit) == Some(limit) {
+            if self.done() || found == Some(limit) {
                 break;
             }
             let Some(rewritten) = program.in_parts(limit) else { continue };
-            let setting = self.share(setting);
-            let estimate = Planner::Asynchronous.estimate(&Setting { trace: &rewritten.trace, ..setting });
-            if let Some(time) = estimate.filter(|time| *time < least) {
-                (found, least) = (Some(Arc::new(rewritten)), time);
+            let before = self.best.as_ref().map(|best| best.time);
+            self.consider(planned(&self.share(setting), Some(Arc::new(rewritten))));
+            if self.best.as_ref().map(|best| best.time) == before {
+                break;
             }
+            found = Some(limit);
         }
-        let hopes = self.best.as_ref().is_none_or(|best| least < best.time);
-        if let Some(rewritten) = found.filter(|_| hopes && !self.done()) {
-            self.consider(planned(&self.share(setting), Some(rewritten)));
-        }
+        found
     }
 
-    /// Tries what can be computed again: the set of activations that looks best is planned for.
-    fn recompute(&mut self, setting: &Setting<'_>, program: &Program) {
+    /// Tries what can be computed again: the set of activations that looks best is planned for. Activations of more than
+    /// `parts` are worked on in parts.
+    fn recompute(&mut self, setting: &Setting<'_>, program: &Program, parts: Option<Bytes>) {
         let (mut found, mut least, mut misses) = (None, f64::INFINITY, 0);
         for set in sets(program, setting.machine, setting.times) {
             if self.done() || misses == MISSES {
                 break;
             }
-            let rewritten = Arc::new(program.recomputing(&set));
+            let again = program.recomputing(&set);
+            let rewritten = Arc::new(parts.and_then(|limit| again.in_parts(limit)).unwrap_or(again));
             let work: f64 = fastest(&rewritten.trace.kernels, setting.machine, setting.times).iter().sum();
             let whole = Lifetimes::new(&rewritten.trace).peak().1 <= setting.machine.tiers[0].capacity;
             let slow = work >= least || self.best.as_ref().is_some_and(|best| work >= best.time);
