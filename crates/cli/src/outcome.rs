@@ -77,6 +77,7 @@ impl Outcome {
             "iteration_ns": self.lessons.iter().map(|l| l.figures.time.0).collect::<Vec<_>>(),
             "planned_ns": self.outlook.planned.map(|time| time.0),
             "recomputed_kernels": self.outlook.again,
+            "kernels_on_parts": self.outlook.parts,
             "samples_per_second": self.throughput(),
             "stall_ns": self.sum(|l| l.figures.stall).0,
             "stall_share": self.stall_share(),
@@ -131,12 +132,16 @@ impl Outcome {
             format!("{} (median), {} samples a second", self.median(), scaled(self.throughput())),
         )?;
         if let Some(expected) = self.outlook.planned {
-            let again = match self.outlook.again {
-                0 => String::new(),
-                1 => ", with one kernel run again".to_string(),
-                n => format!(", with {} kernels run again", grouped(n as u64)),
+            let count = |n: usize, what: &str| match n {
+                0 => None,
+                1 => Some(format!("one kernel {what}")),
+                n => Some(format!("{} kernels {what}", grouped(n as u64))),
             };
-            row("planned", format!("{expected}{again}"))?;
+            let Outlook { again, parts, .. } = self.outlook;
+            let ways = [count(again, "run again"), count(parts, "on a part of the batch")];
+            let ways: Vec<String> = ways.into_iter().flatten().collect();
+            let with = if ways.is_empty() { "" } else { ", with " };
+            row("planned", format!("{expected}{with}{}", ways.join(" and ")))?;
         }
         let n = self.lessons.len() as u64;
         let (fetched, evicted) = (self.sum(|l| l.figures.fetched), self.sum(|l| l.figures.evicted));

@@ -12,9 +12,11 @@ use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{DEFAULT, Experience, Fast, Options, Run, Setting, System, named, simulate};
 
 use tiercel_workload::Trace;
+use tiercel_workload::rewriting::is_again;
 
 use crate::amounts::share;
 use crate::answer::Answer;
+use crate::figures::grouped;
 use crate::files::{self, end_when_interrupted};
 use crate::progress::Progress;
 use crate::scene::{Ground, Scene, fraction};
@@ -192,8 +194,10 @@ fn played<'a>(scene: &'a Scene, run: &'a Run) -> &'a Trace {
 
 /// The time that kernels take which are computed again, with everything in fast memory.
 fn recomputed(scene: &Scene, run: &Run) -> Nanos {
-    let work = |trace: &Trace| -> f64 { fastest(&trace.kernels, &run.machine, &scene.times).iter().sum() };
-    Nanos((work(played(scene, run)) - work(scene.trace())).max(0.0).round() as u64)
+    let kernels = &played(scene, run).kernels;
+    let times = fastest(kernels, &run.machine, &scene.times).into_iter();
+    let again = times.zip(kernels).filter(|(_, kernel)| is_again(&kernel.name));
+    Nanos(again.map(|(time, _)| time).sum::<f64>().round() as u64)
 }
 
 fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Value {
@@ -232,6 +236,7 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "recomputed_ns": recomputed(scene, run).0,
         "recomputed": plan.map(|plan| &plan.recomputed),
         "early_updates": plan.map(|plan| plan.early_updates),
+        "parts_bytes": plan.and_then(|plan| plan.parts_bytes),
         "stall_ns": run.stall().0,
         "peak_fast_bytes": run.peak_fast().0,
         "layout_bytes": layout.map(|bytes| bytes.0),
@@ -256,7 +261,8 @@ fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Optio
         format!("{fast}, {share:.0} % of the peak of {}; {} used", scene.peak, run.peak_fast()),
     )?;
     let slower = (ends.slowdown(run) - 1.0) * 100.0;
-    row("iteration", format!("{} simulated, {slower:.1} % longer than fast-only", run.time()))?;
+    let than = if slower < 0.0 { "shorter" } else { "longer" };
+    row("iteration", format!("{} simulated, {:.1} % {than} than fast-only", run.time(), slower.abs()))?;
     if let Some(planned) = &run.planned {
         let plan = &planned.plan;
         let [cost, bound] = [plan.iteration_ns, plan.bound_ns].map(|ns| Nanos(ns.round() as u64));
@@ -265,6 +271,17 @@ fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Optio
         if let Some(time) = planned.solve {
             let moves = plan.moves.len();
             row("search", format!("{moves} moves, found in {:.2} s", time.as_secs_f64()))?;
+        }
+        let early = plan.early_updates.then(|| "weights updated early".to_string());
+        let again = match plan.recomputed.len() {
+            0 => None,
+            1 => Some("one tensor computed again".to_string()),
+            n => Some(format!("{} tensors computed again", grouped(n as u64))),
+        };
+        let parts = plan.parts_bytes.map(|limit| format!("activations above {} in parts", Bytes(limit)));
+        let changes: Vec<String> = [early, again, parts].into_iter().flatten().collect();
+        if !changes.is_empty() {
+            row("program", changes.join(", "))?;
         }
     }
     let slow_only = ends.slow_only.map_or("not possible".to_string(), |time| time.to_string());

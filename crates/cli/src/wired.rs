@@ -8,6 +8,7 @@ use tiercel_profile::Kept;
 use tiercel_run::kernels::Library;
 use tiercel_run::train::{Data, Settings, Task, Trainer};
 use tiercel_systems::{Options, Prepared, Setting, System, Times};
+use tiercel_workload::rewriting::{is_again, is_part};
 
 use crate::machine;
 use crate::progress::Progress;
@@ -32,6 +33,8 @@ pub struct Outlook {
     pub planned: Option<Nanos>,
     /// Kernels that run again because what they made was dropped.
     pub again: usize,
+    /// Kernels that work on a part of a batch.
+    pub parts: usize,
 }
 
 impl<'t> Wired<'t> {
@@ -40,8 +43,11 @@ impl<'t> Wired<'t> {
         let rewritten = prepared.rewritten.take();
         let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
         let planned = prepared.planned.as_ref().map(|p| Nanos(p.plan.iteration_ns.round() as u64));
-        let again = task.training.trace.kernels.iter().filter(|k| k.name.ends_with(".again")).count();
-        Wired { task, machine: machine.clone(), prepared, outlook: Outlook { planned, again } }
+        let count = |which: fn(&str) -> bool| {
+            task.training.trace.kernels.iter().filter(|kernel| which(&kernel.name)).count()
+        };
+        let (again, parts) = (count(is_again), count(is_part));
+        Wired { task, machine: machine.clone(), prepared, outlook: Outlook { planned, again, parts } }
     }
 
     /// Wires a system up for a task that was prepared for so many threads. For one that plans ahead, the speeds of the

@@ -129,10 +129,24 @@ impl Program {
 }
 
 /// What a kernel was called before it was put to run again, or on a part.
-fn first_name(kernel: &str) -> &str {
-    let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
-    let whole = kernel.rsplit_once(PART).filter(|(_, part)| digits(part)).map_or(kernel, |(whole, _)| whole);
-    whole.trim_end_matches(AGAIN)
+pub fn first_name(kernel: &str) -> &str {
+    whole_name(kernel).unwrap_or(kernel).trim_end_matches(AGAIN)
+}
+
+/// Whether a kernel was put to run again.
+pub fn is_again(kernel: &str) -> bool {
+    whole_name(kernel).unwrap_or(kernel).ends_with(AGAIN)
+}
+
+/// Whether a kernel does a part of the work of one that the program had as it was written.
+pub fn is_part(kernel: &str) -> bool {
+    whole_name(kernel).is_some()
+}
+
+/// What a kernel was called before it was put to run on a part.
+fn whole_name(kernel: &str) -> Option<&str> {
+    let (whole, part) = kernel.rsplit_once(PART)?;
+    (!part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())).then_some(whole)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use tiercel_core::{Backing, Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
 use tiercel_run::host::supply;
 use tiercel_run::{HostError, KernelTime, Profile, Roofline};
+use tiercel_workload::rewriting::{first_name, is_part};
 use tiercel_workload::{Kernel, Program, Trace};
 
 pub use kept::Kept;
@@ -202,7 +203,7 @@ impl<'a> Survey<'a> {
             let known = first[signature.text.as_str()].iter().filter_map(|places| {
                 Some((spread(places), kept.get(&signature.text, self.machine, places)?))
             });
-            measured.kernels.insert(key(kernel), known.collect());
+            *measured.entry(kernel) = known.collect();
         }
         measured
     }
@@ -215,16 +216,25 @@ fn failed(kept: &Kept, error: std::io::Error) -> ProfileError {
 /// Times of a program's kernels as they were measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    kernels: HashMap<(String, u64), Vec<Placed>>,
+    /// By the kernel's name in the program as it was written; networks may have kernels of one name.
+    kernels: HashMap<String, Vec<Entry>>,
+}
+
+/// What was measured of one kernel.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    flops: u64,
+    /// The bytes that it reads and writes.
+    bytes: u64,
+    placed: Vec<Placed>,
 }
 
 /// Where a kernel's reads, then its writes, lay, and how long it took.
 pub type Placed = (Vec<TierId>, Nanos);
 
-/// What a kernel is known by. One that runs again takes what it took the first time.
-fn key(kernel: &Kernel) -> (String, u64) {
-    let name = kernel.name.strip_suffix(".again").unwrap_or(&kernel.name);
-    (name.to_string(), kernel.flops)
+/// The bytes that a kernel reads and writes.
+fn bytes(kernel: &Kernel) -> u64 {
+    kernel.reads.iter().chain(&kernel.writes).map(|u| u.bytes.0).sum()
 }
 
 impl Measured {
@@ -232,8 +242,7 @@ impl Measured {
     pub fn of_run(trace: &Trace, profile: &Profile) -> Measured {
         let mut measured = Measured::default();
         for line in profile.iter() {
-            let known = measured.kernels.entry(key(trace.kernel(line.step))).or_default();
-            known.push((line.tiers.clone(), line.mean()));
+            measured.entry(trace.kernel(line.step)).push((line.tiers.clone(), line.mean()));
         }
         measured
     }
@@ -242,7 +251,7 @@ impl Measured {
     pub fn paced(mut self, machine: &Machine, pace: f64) -> Measured {
         let paced = |time: Nanos| Nanos((time.0 as f64 * pace) as u64);
         let emulated = |tier: &TierId| machine.tier(*tier).backing == Backing::Throttled;
-        for known in self.kernels.values_mut() {
+        for Entry { placed: known, .. } in self.kernels.values_mut().flatten() {
             let plain = known.iter().find(|(tiers, _)| !tiers.iter().any(emulated)).map(|(_, time)| *time);
             for (tiers, time) in known {
                 let charged = plain.filter(|plain| tiers.iter().any(emulated) && *time > *plain);
@@ -254,22 +263,53 @@ impl Measured {
 
     /// Adds what is known of another program's kernels.
     pub fn join(&mut self, other: Measured) {
-        self.kernels.extend(other.kernels);
+        for (name, entries) in other.kernels {
+            let known = self.kernels.entry(name).or_default();
+            known.retain(|old| entries.iter().all(|new| new.flops != old.flops));
+            known.extend(entries);
+        }
     }
 
     /// The placements of a kernel that were measured, its reads, then its writes, and their times.
     pub fn of(&self, kernel: &Kernel) -> &[Placed] {
-        self.kernels.get(&key(kernel)).map_or(&[], Vec::as_slice)
+        let known = self.kernels.get(first_name(&kernel.name)).into_iter().flatten();
+        let mut same = known.filter(|entry| entry.flops == kernel.flops);
+        same.next().map_or(&[], |entry| &entry.placed)
+    }
+
+    /// What is known of a kernel, or of the one that it does a part of the work of, and how large the part is. One that runs
+    /// again takes what it took the first time.
+    fn find(&self, kernel: &Kernel) -> Option<(&[Placed], f64)> {
+        let known = self.kernels.get(first_name(&kernel.name))?;
+        let (flops, bytes) = (kernel.flops, bytes(kernel));
+        let whole = known.iter().filter(|entry| entry.flops >= flops).min_by_key(|entry| entry.flops)?;
+        let share = |part: u64, whole: u64| part.min(whole) as f64 / whole.max(1) as f64;
+        let part = match is_part(&kernel.name) {
+            true if flops > 0 => share(flops, whole.flops),
+            true => share(bytes, whole.bytes),
+            false if whole.flops == flops => 1.0,
+            false => return None,
+        };
+        Some((&whole.placed, part))
+    }
+
+    fn entry(&mut self, kernel: &Kernel) -> &mut Vec<Placed> {
+        let known = self.kernels.entry(first_name(&kernel.name).to_string()).or_default();
+        let at = known.iter().position(|entry| entry.flops == kernel.flops).unwrap_or_else(|| {
+            known.push(Entry { flops: kernel.flops, bytes: bytes(kernel), placed: Vec::new() });
+            known.len() - 1
+        });
+        &mut known[at].placed
     }
 }
 
 impl KernelTime for Measured {
     fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
-        let known = self.of(kernel);
-        if let Some((_, time)) = known.iter().find(|(places, _)| places == tiers) {
+        let Some((known, part)) = self.find(kernel) else { return Roofline.time(machine, kernel, tiers) };
+        if let Some((_, time)) = known.iter().find(|(places, _)| part == 1.0 && places == tiers) {
             return *time;
         }
-        let derived = placements::derive(machine, kernel, known, tiers);
+        let derived = placements::derive(machine, kernel, (known, part), tiers);
         derived.unwrap_or_else(|| Roofline.time(machine, kernel, tiers))
     }
 

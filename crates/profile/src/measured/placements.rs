@@ -57,8 +57,14 @@ fn combinations(operands: usize, tiers: &[TierId]) -> Vec<Vec<TierId>> {
 }
 
 /// The time of a kernel whose reads, then writes, lie on tiers with which it was not measured, from placements with
-/// which it was; `None` where it was not measured on fast memory alone.
-pub fn derive(machine: &Machine, kernel: &Kernel, known: &[Placed], tiers: &[TierId]) -> Option<Nanos> {
+/// which it was, or with which one was measured of whose work it does a part; `None` where that was not measured on fast
+/// memory alone.
+pub fn derive(
+    machine: &Machine,
+    kernel: &Kernel,
+    (known, part): (&[Placed], f64),
+    tiers: &[TierId],
+) -> Option<Nanos> {
     let of =
         |wanted: &[TierId]| known.iter().find(|(places, _)| places == wanted).map(|(_, time)| time.0 as f64);
     let (first, uses) = (TierId(0), operands(kernel).1);
@@ -78,11 +84,29 @@ pub fn derive(machine: &Machine, kernel: &Kernel, known: &[Placed], tiers: &[Tie
         let sum: f64 = (0..count).map(alone).sum();
         let here = (0..count).filter(|at| uses.iter().zip(tiers).any(|(o, tier)| o == at && *tier == id));
         let wanted: f64 = here.map(alone).sum();
-        let together = of(&vec![id; tiers.len()]).map_or(sum, |time| (time - base).max(0.0));
-        real += wanted * if sum > 0.0 { together / sum } else { 1.0 };
+        let all = known.iter().find(|(places, _)| places.iter().all(|tier| *tier == id));
+        let together = all.map_or(sum, |(_, time)| (time.0 as f64 - base).max(0.0));
+        real += if all.is_some_and(|(places, _)| places.len() != tiers.len()) {
+            // What was one operand comes in parts: what all of them cost is shared out by bytes.
+            together * bytes_there(kernel, tiers, id)
+        } else {
+            wanted * if sum > 0.0 { together / sum } else { 1.0 }
+        };
     }
-    let time = machine.tier_ids().map(|id| charge(machine, kernel, tiers, id)).fold(real, f64::max);
+    let charges = machine.tier_ids().map(|id| charge(machine, kernel, tiers, id));
+    let time = charges.fold(real * part, f64::max);
     Some(Nanos(time.round() as u64))
+}
+
+/// The share of the bytes that a kernel reads and writes which lie on a tier.
+fn bytes_there(kernel: &Kernel, tiers: &[TierId], id: TierId) -> f64 {
+    let uses = kernel.reads.iter().chain(&kernel.writes).map(|u| u.bytes.0 as f64);
+    let (mut all, mut there) = (0.0, 0.0);
+    for (bytes, tier) in uses.zip(tiers) {
+        all += bytes;
+        there += if *tier == id { bytes } else { 0.0 };
+    }
+    if all > 0.0 { there / all } else { 0.0 }
 }
 
 /// The time of a kernel that takes `fast` on fast memory where a cache below the level of objects moves these bytes:
@@ -171,12 +195,12 @@ mod tests {
     fn an_emulated_tier_charges_by_its_bytes() {
         let (machine, kernel) = (machine("throttled"), kernel(2, 1));
         let known = [(vec![TierId(0); 3], Nanos(1200))];
-        let time = |places: [u8; 3]| derive(&machine, &kernel, &known, &places.map(TierId));
+        let time = |places: [u8; 3]| derive(&machine, &kernel, (&known, 1.0), &places.map(TierId));
         assert_eq!(time([0, 0, 0]), Some(Nanos(1200)));
         assert_eq!(time([1, 1, 0]), Some(Nanos(1500)), "3000 bytes read at 2 GB/s");
         assert_eq!(time([1, 1, 1]), Some(Nanos(3000)), "3000 bytes written at 1 GB/s beside them");
         assert_eq!(time([1, 0, 0]), Some(Nanos(1200)), "less than the kernel takes anyway");
-        assert_eq!(derive(&machine, &kernel, &[], &[TierId(0); 3]), None);
+        assert_eq!(derive(&machine, &kernel, (&[], 1.0), &[TierId(0); 3]), None);
     }
 
     #[test]
@@ -194,8 +218,9 @@ mod tests {
                 (places, Nanos(1000 + cost))
             })
             .collect();
-        let time =
-            |places: [u8; 6]| derive(&machine, &kernel, &known, &places.map(TierId)).expect("measured");
+        let time = |places: [u8; 6]| {
+            derive(&machine, &kernel, (&known, 1.0), &places.map(TierId)).expect("measured")
+        };
         assert_eq!(time([0, 1, 0, 1, 0, 1]), Nanos(1000 + 90 / 2));
         assert!(time([1; 6]) == Nanos(1075) && time([0; 6]) == Nanos(1000));
         let few = time([0, 1, 1, 0, 0, 0]);

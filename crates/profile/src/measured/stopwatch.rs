@@ -398,10 +398,10 @@ mod tests {
             .expect("measured");
         let known = [times[0].clone()];
         for (places, time) in &times[1..] {
-            let derived = derive(&machine, kernel, &known, places).expect("measured on plain memory");
+            let derived = derive(&machine, kernel, (&known, 1.0), places).expect("measured on plain memory");
             // Other programs may make it longer; nothing makes it shorter than the charge.
-            let charge =
-                derive(&machine, kernel, &[(known[0].0.clone(), Nanos::ZERO)], places).expect("as above");
+            let charge = derive(&machine, kernel, (&[(known[0].0.clone(), Nanos::ZERO)], 1.0), places)
+                .expect("as above");
             assert!(*time >= charge, "{places:?}: {time} and {charge}");
             assert!(time.0 < derived.0 * 3 + 2_000_000, "{places:?}: {time} and {derived}");
         }
