@@ -1,6 +1,6 @@
 //! Tiercel's own system: the asynchronous plan with every tensor at its place, weights updated as soon as their gradients
-//! are there, activations computed again where that beats moving them, and whatever other system turns out to be better in
-//! simulation.
+//! are there, activations computed again where that beats moving them, large ones worked on in parts, and whatever other
+//! system turns out to be better in simulation.
 //!
 //! The policy that is simulated is the policy that runs, so the choice is made by playing each alternative on the machine
 //! at hand. Most often there is nothing to choose, because the plan comes within a percent of having all memory fast; then
@@ -30,7 +30,7 @@ use crate::{
 /// Tiercel.
 pub(crate) const TIERCEL: System = System {
     name: "tiercel",
-    about: "planned ahead: tensors move while kernels run, or are computed again, whichever is quicker",
+    about: "planned ahead: tensors move while kernels run, whole or in parts, or are computed again",
     paper: "this project",
     room: Room::Given,
     plans: true,
@@ -56,7 +56,7 @@ const HEAVY: f64 = 0.02;
 
 /// The shares of the fast memory, as divisors, that parts of activations may have, and the least size of a part: moving and
 /// computing less at a time costs more than it saves.
-const PARTS: [u64; 3] = [4, 8, 16];
+const PARTS: [u64; 2] = [4, 8];
 const PART: Bytes = Bytes(2 << 20);
 
 /// An alternative, and the time of its simulated iteration.
@@ -286,8 +286,7 @@ impl Search {
             if self.done() || misses == MISSES {
                 break;
             }
-            let again = program.recomputing(&set);
-            let rewritten = Arc::new(parts.and_then(|limit| again.in_parts(limit)).unwrap_or(again));
+            let rewritten = program.recomputing(&set);
             let work: f64 = fastest(&rewritten.trace.kernels, setting.machine, setting.times).iter().sum();
             let whole = Lifetimes::new(&rewritten.trace).peak().1 <= setting.machine.tiers[0].capacity;
             let slow = work >= least || self.best.as_ref().is_some_and(|best| work >= best.time);
@@ -302,9 +301,11 @@ impl Search {
                 (found, least, misses) = (Some(rewritten), time, 0);
             }
         }
-        let hopes = self.best.as_ref().is_none_or(|best| least < best.time);
+        // What a set is worth is found out without parts, which takes far less time; with them it will be better.
+        let hopes = self.best.as_ref().is_none_or(|best| least < best.time) || parts.is_some();
         if let Some(rewritten) = found.filter(|_| hopes && !self.done()) {
-            self.consider(planned(&self.share(setting), Some(rewritten)));
+            let rewritten = parts.and_then(|limit| rewritten.in_parts(limit)).unwrap_or(rewritten);
+            self.consider(planned(&self.share(setting), Some(Arc::new(rewritten))));
         }
     }
 }
