@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tiercel_core::Bytes;
 use tiercel_workload::graph::DType;
 use tiercel_workload::nets::{self, Options};
 use tiercel_workload::schedule::{self, Updates};
@@ -76,6 +77,28 @@ fn every_network_is_sound_in_every_form() {
                     assert_eq!(program.trace.check(), Ok(()), "{}", net.name);
                     sound::nothing_reads_what_was_overwritten(&program);
                 }
+            }
+        }
+    }
+}
+
+/// A batch in parts is the same work in more kernels, whatever the size of the parts.
+#[test]
+fn every_network_is_sound_in_parts() {
+    for net in nets::all() {
+        for (in_place, batch) in [(true, 6), (false, 7)] {
+            let schedule = schedule::Options { in_place, updates: Updates::WhenReady };
+            let program = net.build(&Options { batch: Some(batch), schedule, ..Options::default() });
+            let program = program.expect(net.name);
+            let largest = program.trace.tensors.iter().map(|tensor| tensor.bytes.0).max().unwrap_or(0);
+            for shares in [3, 40, 1000] {
+                let Some(parts) = program.in_parts(Bytes(largest / shares)) else { continue };
+                assert_eq!(parts.trace.check(), Ok(()), "{}", net.name);
+                sound::nothing_reads_what_was_overwritten(&parts);
+                let work = |program: &Program| program.trace.kernels.iter().map(|k| k.flops).sum::<u64>();
+                assert_eq!(work(&parts), work(&program), "{}", net.name);
+                let peak = |program: &Program| Lifetimes::new(&program.trace).peak().1;
+                assert!(peak(&parts) <= peak(&program), "{}", net.name);
             }
         }
     }
