@@ -14,21 +14,20 @@ use tiercel_run::kernels::prepare;
 use tiercel_systems::{Choices, Fast, Options, Setting, Times, named};
 use tiercel_workload::{Program, nets};
 
-/// A plan for a network that computes some activations again, and the machine that it is for.
-fn recomputing(program: &Program, fast: f64) -> (Plan, Machine) {
+/// Tiercel's plan for a program with these choices, and the machine that it is for.
+fn planned(program: &Program, fast: f64, choices: Choices) -> (Plan, Machine) {
     let machine = machines::named("dram-throttled").expect("it ships");
     let times = Times::new(Model::new(&machine).expect("it has a model"));
     let machine = Fast::Share(fast).machine(&program.trace, &machine);
-    let (choices, time) = (Choices::Recompute, Duration::MAX);
-    let options = Options { choices, time, rounds: 1, ..Options::default() };
+    let options = Options { choices, time: Duration::MAX, rounds: 1, ..Options::default() };
     let setting = Setting::of(program, &machine, &times).with(options);
     let prepared = named("tiercel").and_then(|system| system.prepare(&setting)).expect("there is room");
     (prepared.planned.expect("it plans").plan, machine)
 }
 
-fn resnet32() -> Program {
-    let options = nets::Options { batch: Some(4), ..nets::Options::default() };
-    nets::find("resnet32").expect("built in").build(&options).expect("sound")
+fn network(name: &str, batch: u64) -> Program {
+    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    nets::find(name).expect("built in").build(&options).expect("sound")
 }
 
 #[test]
@@ -52,7 +51,7 @@ fn a_plan_with_weights_updated_early_is_written_and_played() {
         &["run", &trace, "--plan", &path],
         &[(&trace, "TRACE")],
         expect![[r#"
-            tiercel: the plan does not fit: the plan is for a network that is rewritten: weights are updated early or tensors computed again; a trace cannot be
+            tiercel: the plan does not fit: the plan is for a network that is rewritten: weights are updated early, tensors computed again or worked on in parts; a trace cannot be
         "#]],
     );
 }
@@ -60,8 +59,8 @@ fn a_plan_with_weights_updated_early_is_written_and_played() {
 #[test]
 fn a_plan_that_computes_again_is_played_in_simulation_and_on_memory() {
     let folder = Folder::new("again");
-    let program = prepare(resnet32(), 2);
-    let (plan, machine) = recomputing(&program, 0.8);
+    let program = prepare(network("resnet32", 4), 2);
+    let (plan, machine) = planned(&program, 0.8, Choices::Recompute);
     assert!(plan.early_updates && !plan.recomputed.is_empty());
     let path = folder.file("plan.json", serde_json::to_string(&plan).expect("JSON"));
     let read: Plan = serde_json::from_slice(&std::fs::read(&path).expect("written")).expect("a plan");
@@ -74,6 +73,20 @@ fn a_plan_that_computes_again_is_played_in_simulation_and_on_memory() {
     let fast = json(&[&net[..], &on, &["--system", "fast-only"]].concat());
     assert_eq!((&run["loss"], &run["output_hash"]), (&fast["loss"], &fast["output_hash"]));
     assert!(run["output_hash"].is_string());
+}
+
+#[test]
+fn a_plan_that_works_in_parts_is_played_on_memory() {
+    let folder = Folder::new("parts");
+    let (plan, _) = planned(&prepare(network("cnn", 64), 2), 0.2, Choices::Move);
+    assert!(plan.parts_bytes.is_some_and(|bytes| bytes >= 1 << 20), "{:?}", plan.parts_bytes);
+    let path = folder.file("plan.json", serde_json::to_string(&plan).expect("JSON"));
+    let run = ["run", "cnn", "--batch", "64", "--image", "28", "--iterations", "2", "--on", "host"];
+    let run = [&run[..], &["--threads", "2", "--machine", "dram-throttled"]].concat();
+    let parts = json(&[&run[..], &["--plan", &path]].concat());
+    assert!(parts["kernels_on_parts"].as_u64().is_some_and(|n| n > 0), "{parts}");
+    let fast = json(&[&run[..], &["--system", "fast-only"]].concat());
+    assert_eq!((&parts["loss"], &parts["output_hash"]), (&fast["loss"], &fast["output_hash"]));
 }
 
 #[test]
@@ -214,7 +227,7 @@ fn scratch_memory_that_a_plan_counts_on_is_asked_for() {
     let plan = literal!({
         "net": "resnet32", "machine": "optane-autotm", "fast_bytes": 1u64 << 30, "iteration_ns": 1.0,
         "bound_ns": 1.0, "births": [], "moves": [],
-        "outline": Outline::new(&prepare(resnet32(), 2).trace, Some(4)),
+        "outline": Outline::new(&prepare(network("resnet32", 4), 2).trace, Some(4)),
     });
     let path = folder.file("plan.json", plan.to_string());
     refused(

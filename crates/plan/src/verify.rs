@@ -31,7 +31,7 @@ pub enum Flaw {
     Rewriting(RewriteError),
     /// It is for a program that was rewritten, and there is a trace alone.
     #[error(
-        "the plan is for a network that is rewritten: weights are updated early or tensors computed again; a trace cannot be"
+        "the plan is for a network that is rewritten: weights are updated early, tensors computed again or worked on in parts; a trace cannot be"
     )]
     NoProgram,
     /// It names something that does not exist.
