@@ -151,6 +151,14 @@ impl<T> CutRows<'_, T> {
         &mut self.rows[at..at + self.row]
     }
 
+    /// Asks the second-level cache for a row.
+    #[inline]
+    pub fn foresee(&self, at: usize) {
+        if let Some(row) = self.rows.get((at - self.first) * self.row..).filter(|row| row.len() >= self.row) {
+            simd::foresee(row);
+        }
+    }
+
     /// Asks for the memory of a row that will be written soon.
     #[inline]
     pub fn expect(&self, at: usize) {
