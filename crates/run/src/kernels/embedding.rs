@@ -154,7 +154,7 @@ wide! {
                 tables.expect(g.row(at + SOON));
             }
             if at + LATER < end {
-                foresee(g.gradient(at + LATER));
+                foresee(&g.gradient(at + LATER)[..1]);
                 tables.foresee(g.row(at + LATER));
             }
             let mut gradient = g.gradient(at);

@@ -484,17 +484,19 @@ pub fn fetch(numbers: &[f32]) {
     }
 }
 
-/// Asks the second-level cache for the first of some numbers; those behind it come by themselves.
+/// Asks the second-level cache for numbers that will be wanted later.
 #[inline]
 pub fn foresee<T>(numbers: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which touches nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T1>(numbers.as_ptr().cast());
+    for line in numbers.chunks(64 / size_of::<T>()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which touches nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = line;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = numbers;
 }
 
 /// Asks for memory that will be written soon.
