@@ -29,6 +29,8 @@ pub trait Lanes: Copy {
     fn store_some(self, numbers: Self::Vector, to: &mut [f32], at: usize);
     /// a + b.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a − b.
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a · b.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a · b + c, rounded once.
@@ -124,6 +126,11 @@ impl Lanes for Plain {
     #[inline(always)]
     fn add(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
         std::array::from_fn(|lane| a[lane] + b[lane])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| a[lane] - b[lane])
     }
 
     #[inline(always)]
@@ -268,6 +275,12 @@ impl Lanes for Avx2 {
     fn add(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm256_sub_ps(a, b) }
     }
 
     #[inline(always)]
@@ -481,6 +494,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm512_mul_ps(a, b) }
@@ -682,8 +701,8 @@ mod tests {
         }
         let fused = l.fma(l.splat(1.0 + f32::EPSILON), l.splat(1.0 - f32::EPSILON), l.splat(-1.0));
         assert!(numbers(l, fused) == vec![-f32::EPSILON * f32::EPSILON; n]);
-        let expected: Vec<f32> = count[..n].iter().map(|x| (x + 3.0) * x).collect();
-        assert_eq!(numbers(l, l.mul(l.add(a, l.splat(3.0)), a)), expected);
+        let expected: Vec<f32> = count[..n].iter().map(|x| (x + 3.0) * (x - 1.0)).collect();
+        assert_eq!(numbers(l, l.mul(l.add(a, l.splat(3.0)), l.sub(a, one))), expected);
     }
 
     #[test]
