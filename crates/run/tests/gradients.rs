@@ -297,7 +297,7 @@ fn tables() {
 
 #[test]
 fn interactions() {
-    for n in [1, 2, 4] {
+    for n in [1, 2, 4, 7, 11] {
         check("interaction", Op::DotInteraction, &vec![w([3, 5]); n], 1);
     }
 }

@@ -483,7 +483,7 @@ fn tables_cells_and_interactions() {
         let expected: Vec<f64> = (0..n as usize * width).map(one).collect();
         close("embedding", results(&single, &numbers, 0), &expected, 1e-6);
 
-        let (b, d, count) = (random.usize(1..6), random.usize(1..20), random.usize(1..6));
+        let (b, d, count) = (random.usize(1..20), random.usize(1..40), random.usize(1..30));
         let (single, numbers) = play(Op::DotInteraction, &vec![w(&[b as u64, d as u64]); count], seed);
         let features: Vec<Vec<f64>> = (0..count).map(|i| f64s(single.operand(i))).collect();
         let mut expected = Vec::new();
