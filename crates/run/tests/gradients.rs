@@ -184,10 +184,13 @@ fn norms() {
         let scale = w([shape.last()]);
         check("layer norm", Op::LayerNorm { epsilon: 1e-3 }, &[x, scale.clone(), scale], 1);
     }
-    for size in [1, 2, 3, 5] {
-        let norm = ResponseNorm { size, alpha: 0.5, beta: 0.75, bias: 1.5 };
+    for (size, beta) in [(1, 0.75), (2, 0.75), (3, 0.75), (5, 0.75), (3, 0.6), (5, 0.6)] {
+        let norm = ResponseNorm { size, alpha: 0.5, beta, bias: 1.5 };
         check("response norm", Op::ResponseNorm(norm), &[w([2, 6, 3, 2])], 1);
     }
+    // More pixels than are computed at once.
+    let norm = ResponseNorm { size: 5, alpha: 0.5, beta: 0.75, bias: 1.5 };
+    check("response norm", Op::ResponseNorm(norm), &[w([1, 6, 7, 41])], 1);
 }
 
 #[test]
@@ -294,7 +297,7 @@ fn tables() {
 
 #[test]
 fn interactions() {
-    for n in [1, 2, 4] {
+    for n in [1, 2, 4, 7, 11] {
         check("interaction", Op::DotInteraction, &vec![w([3, 5]); n], 1);
     }
 }

@@ -8,12 +8,15 @@ use super::args::{Args, Call};
 use super::elementwise::zip_part;
 use super::pool::part;
 use super::room;
-use super::shares::{Cut, Each};
-use super::simd::fetch;
-use super::update::{Largest, Rule};
+use super::shares::{Cut, CutRows, Each};
+use super::simd::{fetch, foresee, wide};
+use super::update::{Largest, Rule, Step};
 
 /// How many rows ahead the memory of one is asked for.
 const SOON: usize = 8;
+
+/// How many ids ahead the second-level cache is asked for a row: it waits for more lines at once than the first.
+const LATER: usize = 48;
 
 /// How many ids share one row of results.
 fn bag_of(ids: tiercel_workload::graph::Shape, bag: bool) -> usize {
@@ -92,6 +95,91 @@ fn sort<'o>(mut order: &'o mut [u64], mut other: &'o mut [u64], rows: usize) -> 
     order
 }
 
+/// The rows of tables that one thread changes.
+struct Tables<'s> {
+    w: CutRows<'s, f32>,
+    first: CutRows<'s, f32>,
+    second: CutRows<'s, f32>,
+    master: Option<CutRows<'s, f32>>,
+}
+
+impl Tables<'_> {
+    /// Asks the second-level cache for a row.
+    #[inline(always)]
+    fn foresee(&self, row: usize) {
+        [&self.w, &self.first, &self.second].iter().for_each(|table| table.foresee(row));
+    }
+
+    /// Asks for the memory of a row.
+    #[inline(always)]
+    fn expect(&self, row: usize) {
+        [&self.w, &self.first, &self.second].iter().for_each(|table| table.expect(row));
+        self.master.iter().for_each(|master| master.expect(row));
+    }
+}
+
+/// The gradients of rows, by ids with their places in order.
+#[derive(Clone, Copy)]
+struct Gradients<'s> {
+    order: &'s [u64],
+    drows: &'s [f32],
+    width: usize,
+    /// So many ids share one gradient.
+    bag: usize,
+}
+
+impl<'s> Gradients<'s> {
+    #[inline(always)]
+    fn row(&self, at: usize) -> usize {
+        (self.order[at] >> 32) as usize
+    }
+
+    #[inline(always)]
+    fn gradient(&self, at: usize) -> &'s [f32] {
+        let place = self.order[at] as u32;
+        let place = if self.bag == 1 { place as usize } else { (place / self.bag as u32) as usize };
+        &self.drows[place * self.width..][..self.width]
+    }
+}
+
+wide! {
+    /// Changes rows by the sums of their gradients.
+    fn change[S: Step](step: S, g: Gradients<'_>, tables: &mut Tables<'_>, sum: &mut [f32], most: &mut Largest) {
+        let end = g.order.len();
+        let mut at = 0;
+        while at < end {
+            let row = g.row(at);
+            if at + SOON < end {
+                fetch(g.gradient(at + SOON));
+                tables.expect(g.row(at + SOON));
+            }
+            if at + LATER < end {
+                foresee(&g.gradient(at + LATER)[..1]);
+                tables.foresee(g.row(at + LATER));
+            }
+            let mut gradient = g.gradient(at);
+            at += 1;
+            if at < end && g.row(at) == row {
+                sum.copy_from_slice(gradient);
+                while at < end && g.row(at) == row {
+                    sum.iter_mut().zip(g.gradient(at)).for_each(|(sum, d)| *sum += d);
+                    at += 1;
+                }
+                gradient = sum;
+            }
+            let (w, first, second) = (tables.w.row(row), tables.first.row(row), tables.second.row(row));
+            match &mut tables.master {
+                None => step.step(w, gradient, first, second, most),
+                Some(master) => {
+                    let master = master.row(row);
+                    step.step(master, gradient, first, second, most);
+                    w.copy_from_slice(master);
+                }
+            }
+        }
+    }
+}
+
 /// Changes the rows of a table that were asked for, and returns whether those are finite.
 pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: bool) -> Result<bool, String> {
     let (ids, drows) = (args.ids(1)?, args.read(2)?);
@@ -131,40 +219,14 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     let tables =
         (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
     args.pool.each((Each::new(sums, room(width)), tables), |index, (sum, tables)| {
-        let (mut w, mut first, mut second, mut master) = tables;
-        let mut most = Largest::default();
-        let (mut at, end) = (begin(index), if index + 1 < threads { begin(index + 1) } else { order.len() });
-        let sum = &mut sum[..width];
-        let gradient_at = |at: usize| {
-            let place = (order[at] as u32) as usize / bag;
-            &drows[place * width..(place + 1) * width]
-        };
-        while at < end {
-            let row = id(at);
-            if at + SOON < end {
-                let row = id(at + SOON);
-                fetch(gradient_at(at + SOON));
-                [&w, &first, &second].iter().for_each(|table| table.expect(row));
-            }
-            let mut gradient: &[f32] = gradient_at(at);
-            at += 1;
-            if at < end && id(at) == row {
-                sum.copy_from_slice(gradient);
-                while at < end && id(at) == row {
-                    zip_part(sum, None, Some(gradient_at(at)), |sum, d| sum + d);
-                    at += 1;
-                }
-                gradient = sum;
-            }
-            let (w, first, second) = (w.row(row), first.row(row), second.row(row));
-            match &mut master {
-                None => rule.apply(w, gradient, first, second, &mut most),
-                Some(master) => {
-                    let master = master.row(row);
-                    rule.apply(master, gradient, first, second, &mut most);
-                    w.copy_from_slice(master);
-                }
-            }
+        let (w, first, second, master) = tables;
+        let (mut tables, mut most) = (Tables { w, first, second, master }, Largest::default());
+        let own = begin(index)..if index + 1 < threads { begin(index + 1) } else { order.len() };
+        let (g, sum) = (Gradients { order: &order[own], drows, width, bag }, &mut sum[..width]);
+        match rule {
+            Rule::Plain(step) => change(step, g, &mut tables, sum, &mut most),
+            Rule::Momentum(step) => change(step, g, &mut tables, sum, &mut most),
+            Rule::Adam(step) => change(step, g, &mut tables, sum, &mut most),
         }
         if !most.finite() {
             finite.store(false, Ordering::Relaxed);

@@ -15,9 +15,6 @@ use super::simd::{Correlation, Shifts, Soon, Tile, correlate, fetch, transpose};
 /// Features whose sums are kept at a time.
 const TILE: usize = 4;
 
-/// The most vectors of sums.
-const SUMS: usize = TILE * 9;
-
 /// Elements of a feature below which memory is asked for the next samples while these are turned: products take too few
 /// steps.
 const SHORT: usize = 32;
@@ -156,43 +153,44 @@ impl<'a, 'v> Ahead<'a, 'v> {
     }
 }
 
-/// Adds up the products of some rows of `a` with those of `b`, and calls `take` with the number of a row of `a`, the
-/// number of the first row of `b`, and the sums of the row with that one and some that follow. Rows are `length` vectors
-/// long; those of `a` are `stride` numbers apart.
+/// Adds up the products of some rows of `a` with those of `b`; the sums of a row with all of them begin at its place of
+/// `out`. Rows are `length` vectors long; those of `a` are `stride` numbers apart.
 fn meet(
     lanes: usize,
     (a, rows, stride): (&[f32], usize, usize),
     (b, shifts): (&[f32], Shifts<'_>),
     length: usize,
     ahead: &mut Ahead<'_, '_>,
-    mut take: impl FnMut(usize, usize, &[f32]),
+    (out, places): (&mut [f32], [usize; TILE]),
 ) {
-    let most = Correlation::shifts(rows);
-    let mut sums = [0f32; SUMS * 16];
-    for first in (0..shifts.count()).step_by(most) {
-        let some = first..(first + most).min(shifts.count());
-        let size = some.len() * lanes;
+    // As many at a time as there are registers, or a little less, so that the last are not few.
+    let count = shifts.count();
+    let most = count.div_ceil(count.div_ceil(Correlation::shifts(rows)));
+    // The first ones last: they are right where others wrote what nobody asked for.
+    for first in (0..count).step_by(most).rev() {
+        let some = first..(first + most).min(count);
+        let places = places.map(|place| place + first * lanes);
         let soon = ahead.next(length);
-        correlate(shifts.range(some), (a, rows, stride), b, length * lanes, (&mut sums, false), soon);
-        sums[..rows * size].chunks_exact(size).enumerate().for_each(|(i, sums)| take(i, first, sums));
+        correlate(shifts.range(some), (a, rows, stride), b, length * lanes, (out, places, false), soon);
     }
 }
 
 /// The first feature and all products: features are rows of elements.
 fn products(e: Extents, x: &[f32], distances: &[u32], ahead: &mut Ahead<'_, '_>, y: &mut [f32]) {
     let Extents { n, d, lanes, .. } = e;
-    y[..d * lanes].copy_from_slice(&x[..d * lanes]);
     for top in (0..n).step_by(TILE) {
         let rows = TILE.min(n - top);
-        let earlier = Shifts::new(&distances[..(top + rows - 1).max(1)]);
+        let earlier = Shifts::new(&distances[..top + rows - 1]);
+        if earlier.count() == 0 {
+            break;
+        }
         let tile = (&x[top * e.apart()..], rows, e.apart());
-        meet(lanes, tile, (x, earlier), d, ahead, |i, first, sums| {
-            // Of its products with those before it; a feature meets some that are not.
-            let i = top + i;
-            let count = (i.saturating_sub(first) * lanes).min(sums.len());
-            y[(e.pairs(i) + first) * lanes..][..count].copy_from_slice(&sums[..count]);
-        });
+        // A feature meets some that are not before it: what they give is where the first ones of the next feature are, which
+        // are written later.
+        let places = std::array::from_fn(|i| e.pairs(top + i) * lanes);
+        meet(lanes, tile, (x, earlier), d, ahead, (y, places));
     }
+    y[..d * lanes].copy_from_slice(&x[..d * lanes]);
 }
 
 /// The gradients by some features: of all their products, and for the first its own. Elements are rows of features.
@@ -208,13 +206,10 @@ fn slopes(
     let rows = TILE.min(n - top);
     let elements = Shifts::new(&distances[..d]);
     let tile = (&pairs[top * n * lanes..], rows, n * lanes);
-    meet(lanes, tile, (x, elements), n, ahead, |i, first, sums| {
-        let out = &mut out[(i * d + first) * lanes..][..sums.len()];
-        out.copy_from_slice(sums);
-        if top + i == 0 {
-            out.iter_mut().zip(&dy[first * lanes..]).for_each(|(out, dy)| *out += dy);
-        }
-    });
+    meet(lanes, tile, (x, elements), n, ahead, (out, std::array::from_fn(|i| i * d * lanes)));
+    if top == 0 {
+        out.iter_mut().zip(&dy[..d * lanes]).for_each(|(out, dy)| *out += dy);
+    }
 }
 
 /// The gradients of all pairs in both orders.
@@ -243,6 +238,11 @@ fn turn(
         let from = &all[samples.start * e.d..samples.end * e.d];
         if e.d < SHORT {
             fetch(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
+        }
+        // The second-level cache has the samples of the next feature; the first is asked for them.
+        if e.d >= SHORT && at + 1 < e.n {
+            let next = inputs.read(at + 1).expect("it was checked");
+            fetch(&next[samples.start * e.d..samples.end * e.d]);
         }
         transpose(from, e.d, samples.len(), e.d, element, &mut x[at * feature..]);
     }

@@ -1,7 +1,7 @@
 //! Softmax, cross-entropy, binary cross-entropy and the mean of squares, with their gradients.
 
 use super::args::Args;
-use super::math::{exp, ln, ln_1p_exp, sigmoid};
+use super::math::{exp, ln, ln_1p_exp, sigmoid, vectors};
 use super::simd::{Lanes, PARTS as LANES, Sums, halves, lanes, transpose, wide};
 
 /// The largest element.
@@ -131,6 +131,22 @@ type Side = [[f32; SIDE]; FEW];
 /// Rows whose logarithms are taken together: of a few at a time each would wait for the one before.
 const TOGETHER: usize = 8 * SIDE;
 
+/// Vectors of exponentials that are computed at once.
+const SOME: usize = 4;
+
+/// Replaces vectors of short rows by e^(x − shift); they begin at place `at` of all.
+#[inline(always)]
+fn exponentials_side<L: Lanes, const N: usize>(l: L, x: &mut [f32], shifts: &[f32; SIDE], at: usize) {
+    let mut all = [l.splat(0.0); N];
+    for (v, x_at) in all.iter_mut().enumerate() {
+        let shift = l.load(shifts, (at + v * L::COUNT) % SIDE);
+        *x_at = l.sub(l.load(x, v * L::COUNT), shift);
+    }
+    for (v, y) in vectors::exp(l, all).into_iter().enumerate() {
+        l.store(y, x, v * L::COUNT);
+    }
+}
+
 lanes! {
     /// Replaces short rows by their softmax; returns the largest element of every row, and the sum of its exponentials.
     fn softmax_side(l; rows: &mut [[f32; SIDE]]) -> [[f32; SIDE]; 2] {
@@ -142,8 +158,13 @@ lanes! {
             }
             l.store(best, &mut shifts, at);
         }
-        for row in &mut *rows {
-            row.iter_mut().zip(&shifts).for_each(|(x, shift)| *x = exp(*x - shift));
+        let (all, some) = (rows.as_flattened_mut(), SOME * L::COUNT);
+        let whole = all.len() / some * some;
+        for at in (0..whole).step_by(some) {
+            exponentials_side::<L, SOME>(l, &mut all[at..at + some], &shifts, at);
+        }
+        for at in (whole..all.len()).step_by(L::COUNT) {
+            exponentials_side::<L, 1>(l, &mut all[at..at + L::COUNT], &shifts, at);
         }
         for at in (0..SIDE).step_by(L::COUNT) {
             let mut sum = l.splat(0.0);

@@ -13,13 +13,39 @@ fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     sum
 }
 
+/// A number that has no room for fractions.
+pub(super) const ROUND: f32 = 12_582_912.0;
+
+/// ln 2, as a number with few digits and what is left.
+pub(super) const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+
+/// (e^x − 1 − x) / x², near zero.
+pub(super) const EXP: [f32; 6] =
+    [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5];
+
+/// (ln(1 + x) − x + x² / 2) / x³, near zero.
+pub(super) const LN: [f32; 9] = [
+    7.037_683_6e-2,
+    -1.151_461e-1,
+    1.167_699_9e-1,
+    -1.242_014_1e-1,
+    1.424_932_3e-1,
+    -1.666_805_8e-1,
+    2.000_071_5e-1,
+    -2.499_999_4e-1,
+    3.333_333e-1,
+];
+
+/// The least and the greatest number that an exponential is computed of.
+pub(super) const BOUNDS: [f32; 2] = [-87.3, 88.3];
+
 /// e^x. Below -87.3 and above 88.3, where the result leaves the range of ordinary numbers, it is that of the bound;
 /// NaN stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Comparisons that let a NaN pass, each of which is one instruction.
-    let x = if x < -87.3 { -87.3 } else { x };
-    let x = if x > 88.3 { 88.3 } else { x };
+    let x = if x < BOUNDS[0] { BOUNDS[0] } else { x };
+    let x = if x > BOUNDS[1] { BOUNDS[1] } else { x };
     exp_within(x)
 }
 
@@ -27,13 +53,11 @@ pub fn exp(x: f32) -> f32 {
 #[inline(always)]
 fn exp_within(x: f32) -> f32 {
     // x = n · ln 2 + r, with n rounded by adding a number that has no room for fractions; n is in the last bits.
-    const ROUND: f32 = 12_582_912.0;
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let r = n.mul_add(-0.693_359_4, x);
-    let r = n.mul_add(2.121_944_4e-4, r);
-    let p =
-        polynomial(r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5]);
+    let r = n.mul_add(-LN_2[0], x);
+    let r = n.mul_add(-LN_2[1], r);
+    let p = polynomial(r, EXP);
     let p = p.mul_add(r * r, r) + 1.0;
     p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
 }
@@ -46,25 +70,12 @@ pub fn ln(x: f32) -> f32 {
     let bits = x.to_bits().wrapping_sub(0x3f35_04f3);
     let n = (bits as i32 >> 23) as f32;
     let f = f32::from_bits((bits & 0x007f_ffff).wrapping_add(0x3f35_04f3)) - 1.0;
-    let p = polynomial(
-        f,
-        [
-            7.037_683_6e-2,
-            -1.151_461e-1,
-            1.167_699_9e-1,
-            -1.242_014_1e-1,
-            1.424_932_3e-1,
-            -1.666_805_8e-1,
-            2.000_071_5e-1,
-            -2.499_999_4e-1,
-            3.333_333e-1,
-        ],
-    );
+    let p = polynomial(f, LN);
     let square = f * f;
-    let small = (p * f).mul_add(square, n.mul_add(-2.121_944_4e-4, -0.5 * square));
+    let small = (p * f).mul_add(square, n.mul_add(LN_2[1], -0.5 * square));
     // Zero, or NaN.
     let none = x * 0.0;
-    n.mul_add(0.693_359_4, f + small) + none
+    n.mul_add(LN_2[0], f + small) + none
 }
 
 /// ln(1 + e^-|x|).
@@ -149,4 +160,97 @@ pub fn gelu_tanh(x: f32) -> f32 {
 pub fn gelu_tanh_slope(x: f32) -> f32 {
     let s = sigmoid(2.0 * ROOT * (x + CUBE * x * x * x));
     s + x * s * (1.0 - s) * (2.0 * ROOT * (1.0 + 3.0 * CUBE * x * x))
+}
+
+/// The same functions of vectors: of some at once, because each step of one waits for the step before.
+pub(super) mod vectors {
+    use super::{BOUNDS, EXP, LN, LN_2, ROUND};
+    use crate::kernels::simd::Lanes;
+
+    /// The polynomials of some vectors.
+    #[inline(always)]
+    fn polynomial<L: Lanes, const N: usize>(
+        l: L,
+        x: &[L::Vector; N],
+        coefficients: &[f32],
+    ) -> [L::Vector; N] {
+        let mut sums = [l.splat(coefficients[0]); N];
+        for c in &coefficients[1..] {
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = l.fma(*sum, *x, l.splat(*c));
+            }
+        }
+        sums
+    }
+
+    /// e^x, as [`super::exp`] has it.
+    #[inline(always)]
+    pub fn exp<L: Lanes, const N: usize>(l: L, x: [L::Vector; N]) -> [L::Vector; N] {
+        let (mut shifted, mut r) = (x, x);
+        for (shifted, r) in shifted.iter_mut().zip(&mut r) {
+            *r = l.smaller(l.splat(BOUNDS[1]), l.larger(l.splat(BOUNDS[0]), *r));
+            *shifted = l.fma(*r, l.splat(std::f32::consts::LOG2_E), l.splat(ROUND));
+            let n = l.add(*shifted, l.splat(-ROUND));
+            *r = l.fma(n, l.splat(-LN_2[0]), *r);
+            *r = l.fma(n, l.splat(-LN_2[1]), *r);
+        }
+        let mut p = polynomial(l, &r, &EXP);
+        for (p, (r, shifted)) in p.iter_mut().zip(r.iter().zip(&shifted)) {
+            *p = l.add(l.fma(*p, l.mul(*r, *r), *r), l.splat(1.0));
+            *p = l.mul(*p, l.two_to(*shifted));
+        }
+        p
+    }
+
+    /// ln x, as [`super::ln`] has it.
+    #[inline(always)]
+    pub fn ln<L: Lanes, const N: usize>(l: L, x: [L::Vector; N]) -> [L::Vector; N] {
+        let (mut n, mut f) = (x, x);
+        for (n, f) in n.iter_mut().zip(&mut f) {
+            let [exponent, rest] = l.parts(*f);
+            (*n, *f) = (exponent, l.add(rest, l.splat(-1.0)));
+        }
+        let mut p = polynomial(l, &f, &LN);
+        for (((p, n), f), x) in p.iter_mut().zip(&n).zip(&f).zip(&x) {
+            let square = l.mul(*f, *f);
+            let small = l.fma(*n, l.splat(LN_2[1]), l.mul(l.splat(-0.5), square));
+            let small = l.fma(l.mul(*p, *f), square, small);
+            let none = l.mul(*x, l.splat(0.0));
+            *p = l.add(l.fma(*n, l.splat(LN_2[0]), l.add(*f, small)), none);
+        }
+        p
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use crate::kernels::math;
+        use crate::kernels::simd::lanes;
+
+        lanes! {
+            fn both(l; x: &[f32], to: &mut [f32]) {
+                let all = [l.load_some(x, 0), l.load_some(x, L::COUNT)];
+                for (half, [low, high]) in [super::exp(l, all), super::ln(l, all)].into_iter().enumerate() {
+                    l.store(low, to, 32 * half);
+                    l.store(high, to, 32 * half + L::COUNT);
+                }
+            }
+        }
+
+        #[test]
+        fn they_are_those_of_single_numbers() {
+            let odd = [0.0, -0.0, 1.0, 1e-30, 1e30, 88.4, -88.4, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+            let mut random = fastrand::Rng::with_seed(7);
+            let numbers: Vec<f32> =
+                odd.into_iter().chain((0..9990).map(|_| (random.f32() - 0.3) * 90.0)).collect();
+            for x in numbers.chunks(10) {
+                let mut to = [0f32; 64];
+                both(x, &mut to);
+                for (i, x) in x.iter().enumerate() {
+                    let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                    assert!(same(to[i], math::exp(*x)), "exp {x}");
+                    assert!(same(to[32 + i], math::ln(*x)), "ln {x}");
+                }
+            }
+        }
+    }
 }

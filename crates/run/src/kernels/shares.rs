@@ -151,6 +151,14 @@ impl<T> CutRows<'_, T> {
         &mut self.rows[at..at + self.row]
     }
 
+    /// Asks the second-level cache for the first number of a row; those behind it come by themselves.
+    #[inline]
+    pub fn foresee(&self, at: usize) {
+        if let Some(row) = self.rows.get((at - self.first) * self.row..).filter(|row| row.len() >= self.row) {
+            simd::foresee(&row[..row.len().min(1)]);
+        }
+    }
+
     /// Asks for the memory of a row that will be written soon.
     #[inline]
     pub fn expect(&self, at: usize) {

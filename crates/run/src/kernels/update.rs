@@ -34,10 +34,24 @@ fn larger(most: u32, w: f32) -> u32 {
     most.max(w.to_bits() & EXPONENT)
 }
 
-wide! {
-    /// Gradient descent without memory. Like the others it looks at the new weights.
-    fn plain(w: &mut [f32], g: &[f32], rate: f32, decay: f32, most: &mut Largest) {
-        let mut all = most.0;
+/// How weights change by their gradients. Like all others it looks at the new weights, and is part of loops that are
+/// compiled for each kind of vectors.
+pub(super) trait Step: Copy {
+    /// Changes some weights; `first` and `second` are as long as the optimizer remembers them, or empty.
+    fn step(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest);
+}
+
+/// Gradient descent without memory.
+#[derive(Clone, Copy)]
+pub(super) struct Plain {
+    rate: f32,
+    decay: f32,
+}
+
+impl Step for Plain {
+    #[inline(always)]
+    fn step(self, w: &mut [f32], g: &[f32], _: &mut [f32], _: &mut [f32], most: &mut Largest) {
+        let (Plain { rate, decay }, mut all) = (self, most.0);
         // Piece by piece in two loops: of one the compiler takes the same lane of many vectors at once, which are far apart.
         for (w, g) in w.chunks_mut(PIECE).zip(g.chunks(PIECE)) {
             w.iter_mut().zip(g).for_each(|(w, g)| *w -= rate * (g + decay * *w));
@@ -47,10 +61,19 @@ wide! {
     }
 }
 
-wide! {
-    /// Gradient descent with momentum.
-    fn momentum(w: &mut [f32], g: &[f32], m: &mut [f32], rate: f32, keep: f32, decay: f32, most: &mut Largest) {
-        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+/// Gradient descent with momentum.
+#[derive(Clone, Copy)]
+pub(super) struct Momentum {
+    rate: f32,
+    keep: f32,
+    decay: f32,
+}
+
+impl Step for Momentum {
+    #[inline(always)]
+    fn step(self, w: &mut [f32], g: &[f32], m: &mut [f32], _: &mut [f32], most: &mut Largest) {
+        let (Momentum { rate, keep, decay }, mut all) = (self, most.0);
+        let ((w, w_rest), (g, g_rest)) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>());
         let (m, m_rest) = m.as_chunks_mut::<LANES>();
         for ((w, g), m) in w.iter_mut().zip(g).zip(m) {
             for lane in 0..LANES {
@@ -88,39 +111,49 @@ fn adam_step(w: &mut f32, g: f32, m: &mut f32, s: &mut f32, a: Adam) {
     *w -= a.rate * (step + a.decay * *w);
 }
 
-wide! {
-    /// Adam.
-    fn adam(w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], a: Adam, most: &mut Largest) {
-        let ((w, w_rest), (g, g_rest), mut all) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
+impl Step for Adam {
+    #[inline(always)]
+    fn step(self, w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], most: &mut Largest) {
+        let ((w, w_rest), (g, g_rest), mut all) =
+            (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
         let ((m, m_rest), (s, s_rest)) = (m.as_chunks_mut::<LANES>(), s.as_chunks_mut::<LANES>());
         for (((w, g), m), s) in w.iter_mut().zip(g).zip(m).zip(s) {
             for lane in 0..LANES {
-                adam_step(&mut w[lane], g[lane], &mut m[lane], &mut s[lane], a);
+                adam_step(&mut w[lane], g[lane], &mut m[lane], &mut s[lane], self);
                 all[lane] = larger(all[lane], w[lane]);
             }
         }
         for (((w, g), m), s) in w_rest.iter_mut().zip(g_rest).zip(m_rest).zip(s_rest) {
-            adam_step(w, *g, m, s, a);
+            adam_step(w, *g, m, s, self);
             all[0] = larger(all[0], *w);
         }
         most.0 = all;
     }
 }
 
+wide! {
+    /// Changes neighbouring weights.
+    fn change[S: Step](step: S, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest) {
+        step.step(w, g, first, second, most);
+    }
+}
+
 /// How weights change in one iteration.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
-    Plain { rate: f32, decay: f32 },
-    Momentum { rate: f32, keep: f32, decay: f32 },
+    Plain(Plain),
+    Momentum(Momentum),
     Adam(Adam),
 }
 
 impl Rule {
     pub fn new(optimizer: Optimizer, moment: Moment) -> Rule {
         match optimizer {
-            Optimizer::Sgd { rate, momentum: 0.0, decay } => Rule::Plain { rate: rate * moment.rate, decay },
+            Optimizer::Sgd { rate, momentum: 0.0, decay } => {
+                Rule::Plain(Plain { rate: rate * moment.rate, decay })
+            }
             Optimizer::Sgd { rate, momentum: keep, decay } => {
-                Rule::Momentum { rate: rate * moment.rate, keep, decay }
+                Rule::Momentum(Momentum { rate: rate * moment.rate, keep, decay })
             }
             Optimizer::AdamW { rate, betas, epsilon, decay } => {
                 let steps = i32::try_from(moment.iteration + 1).unwrap_or(i32::MAX);
@@ -133,9 +166,9 @@ impl Rule {
     /// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
     pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest) {
         match self {
-            Rule::Plain { rate, decay } => plain(w, g, rate, decay, most),
-            Rule::Momentum { rate, keep, decay } => momentum(w, g, first, rate, keep, decay, most),
-            Rule::Adam(numbers) => adam(w, g, first, second, numbers, most),
+            Rule::Plain(step) => change(step, w, g, first, second, most),
+            Rule::Momentum(step) => change(step, w, g, first, second, most),
+            Rule::Adam(step) => change(step, w, g, first, second, most),
         }
     }
 }

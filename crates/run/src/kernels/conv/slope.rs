@@ -107,7 +107,8 @@ impl<'g> Slope<'g> {
             self.tiles(channels, |top, rows, shifts, place| {
                 ahead.fetch(each);
                 let lines = (&lines[top * self.run..], rows, self.run);
-                let sums = (&mut sums[place..], true);
+                let size = shifts.len() * Tile::here().lanes;
+                let sums = (&mut sums[place..], [0, size, 2 * size, 3 * size], true);
                 correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, sums, Soon::NOTHING);
             });
         }

@@ -8,7 +8,7 @@
 use super::beside::{AREA, Beside};
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
 use super::{Shape, Shares};
-use crate::kernels::simd::{Lanes, lanes};
+use crate::kernels::simd::{Keys, Lanes, Peaks, lanes};
 
 /// Rows of an image as windows see them, for one thread; aligned as [`Aligned`] says.
 #[repr(align(64))]
@@ -271,6 +271,25 @@ lanes! {
     }
 }
 
+/// The gradient of a maximum of windows that are neighbours.
+pub(super) fn max_peaks(s: &Shape, peaks: Peaks, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+    let [from, to] = [s.from, s.to].map(|[rows, columns]| rows * columns);
+    let (mut together, mut done) = (peaks.together(), 0);
+    // The last planes may be too few to lie side by side.
+    for all in [x.len() / from / together * together, x.len() / from] {
+        let mut keys = Keys::default();
+        let (some, windows) = (done * from..all * from, done * to..all * to);
+        let planes =
+            x[some.clone()].chunks_exact(together * from).zip(dx[some].chunks_exact_mut(together * from));
+        for ((x, dx), dy) in planes.zip(dy[windows].chunks_exact(together * to)) {
+            if !peaks.slopes(together, x, dy, dx, &mut keys) {
+                max_plain(s, x, dy, dx);
+            }
+        }
+        (together, done) = (1, all);
+    }
+}
+
 /// The gradient of a maximum, window by window.
 pub(super) fn max_plain(s: &Shape, x: &[f32], dy: &[f32], dx: &mut [f32]) {
     dx.fill(0.0);
@@ -296,6 +315,45 @@ pub(super) fn mean_plain(s: &Shape, count_padding: bool, dy: &[f32], dx: &mut [f
         let share = dy * (s.share(0, i, count_padding) * s.share(1, j, count_padding));
         for dx in dx[plane + top * width..plane + bottom * width].chunks_exact_mut(width) {
             dx[left..right].iter_mut().for_each(|dx| *dx += share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tiercel_workload::graph::{Pool, PoolKind};
+
+    use super::*;
+
+    /// Sums of such gradients are exact, whatever the order; many pixels are equal, and some less than all.
+    #[test]
+    fn neighbouring_windows_are_as_good_as_single_ones() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..400 {
+            let window = [3, 5][random.usize(..2)];
+            let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..window));
+            let from: [usize; 2] = std::array::from_fn(|axis| random.usize(1..[12, 70][axis]));
+            let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2] + 1;
+            if (0..2).any(|axis| ends(axis) <= window) {
+                continue;
+            }
+            let to = [0, 1].map(|axis| ends(axis) - window);
+            let (kind, window, padding) = (PoolKind::Max, [window as u64; 2], padding.map(|n| n as u64));
+            let s = Shape { form: Pool { kind, window, stride: [1; 2], padding, ceil: false }, from, to };
+            let Some(peaks) = s.peaks() else { continue };
+            let (planes, strange) = (random.usize(1..10), random.usize(..300) + 1);
+            let mut pixel = || match random.usize(..300) {
+                0 if strange > 200 => f32::NAN,
+                1..20 => f32::NEG_INFINITY,
+                20..40 => -0.0,
+                _ => random.i8(-3..3) as f32,
+            };
+            let x: Vec<f32> = (0..planes * from[0] * from[1]).map(|_| pixel()).collect();
+            let dy: Vec<f32> = (0..planes * to[0] * to[1]).map(|_| random.i8(-9..9) as f32).collect();
+            let [mut dx, mut expected] = [vec![1f32; x.len()], vec![0f32; x.len()]];
+            max_peaks(&s, peaks, &x, &dy, &mut dx);
+            max_plain(&s, &x, &dy, &mut expected);
+            assert_eq!(dx, expected, "{s:?}, {planes} planes");
         }
     }
 }

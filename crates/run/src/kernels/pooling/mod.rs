@@ -9,7 +9,7 @@ use tiercel_workload::graph::{Pool as Form, PoolKind};
 
 use super::args::{Args, Call};
 use super::conv::plane_sum;
-use super::simd::{Lanes, lanes};
+use super::simd::{Lanes, Peaks, lanes};
 use beside::{AREA, Beside};
 use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window};
 
@@ -53,6 +53,14 @@ impl Shape {
         let Form { window, stride, padding, .. } = self.form;
         let whole = (0..2).all(|axis| 2 * self.to[axis] == self.from[axis]);
         window == [2; 2] && stride == [2; 2] && padding == [0; 4] && whole
+    }
+
+    /// The windows as neighbours, where there is a loop for them.
+    fn peaks(&self) -> Option<Peaks> {
+        let Form { window, stride, padding, .. } = self.form;
+        let [top, left, ..] = padding.map(|n| n as usize);
+        let peaks = Peaks { from: self.from, to: self.to, before: [top, left], window: window[0] as usize };
+        (window[0] == window[1] && stride == [1; 2] && peaks.here()).then_some(peaks)
     }
 
     /// One over what the mean of window `i` counts on an axis.
@@ -232,6 +240,9 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];
         let x = if x.is_empty() { x } else { &x[start * from..][..dx.len()] };
+        if let (PoolKind::Max, Some(peaks)) = (form.kind, s.peaks()) {
+            return back::max_peaks(&s, peaks, x, dy, dx);
+        }
         match (form.kind, runs) {
             (PoolKind::Max, _) if s.pairs() => slope_pairs(s.from[1], x, dy, dx),
             (PoolKind::Max, Some(runs)) => back::max(&s, &runs, beside, x, dy, dx),

@@ -29,8 +29,22 @@ pub trait Lanes: Copy {
     fn store_some(self, numbers: Self::Vector, to: &mut [f32], at: usize);
     /// a + b.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a − b.
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a · b.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a · b + c, rounded once.
+    fn fma(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// a / b.
+    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// √x.
+    fn root(self, x: Self::Vector) -> Self::Vector;
+    /// The smaller of x and what is best so far, which stays where x is not a number.
+    fn smaller(self, x: Self::Vector, best: Self::Vector) -> Self::Vector;
+    /// 2 to the power of the whole number that is in the last bits of x, which leave no room for others.
+    fn two_to(self, x: Self::Vector) -> Self::Vector;
+    /// n and m, where x = m · 2^n and m is between √½ and √2.
+    fn parts(self, x: Self::Vector) -> [Self::Vector; 2];
     /// The larger of x and what is best so far, which stays where x is not a number.
     fn larger(self, x: Self::Vector, best: Self::Vector) -> Self::Vector;
     /// Where x is greater than what is best so far, or is not a number.
@@ -72,6 +86,9 @@ pub trait Lanes: Copy {
     }
 }
 
+/// The bits of √½.
+pub(super) const ROOT: i32 = 0x3f35_04f3;
+
 /// Arrays, of which the compiler makes what it can.
 #[derive(Clone, Copy)]
 pub struct Plain;
@@ -112,8 +129,45 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    fn sub(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| a[lane] - b[lane])
+    }
+
+    #[inline(always)]
     fn mul(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
         std::array::from_fn(|lane| a[lane] * b[lane])
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| a[lane].mul_add(b[lane], c[lane]))
+    }
+
+    #[inline(always)]
+    fn div(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| a[lane] / b[lane])
+    }
+
+    #[inline(always)]
+    fn root(self, x: [f32; 8]) -> [f32; 8] {
+        x.map(f32::sqrt)
+    }
+
+    #[inline(always)]
+    fn smaller(self, x: [f32; 8], best: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| if x[lane] < best[lane] { x[lane] } else { best[lane] })
+    }
+
+    #[inline(always)]
+    fn two_to(self, x: [f32; 8]) -> [f32; 8] {
+        x.map(|x| f32::from_bits((x.to_bits() << 23).wrapping_add(127 << 23)))
+    }
+
+    #[inline(always)]
+    fn parts(self, x: [f32; 8]) -> [[f32; 8]; 2] {
+        let bits = x.map(|x| (x.to_bits() as i32).wrapping_sub(ROOT));
+        let rest = bits.map(|bits| f32::from_bits((bits & 0x007f_ffff).wrapping_add(ROOT) as u32));
+        [bits.map(|bits| (bits >> 23) as f32), rest]
     }
 
     #[inline(always)]
@@ -224,9 +278,60 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm256_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn root(self, x: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm256_sqrt_ps(x) }
+    }
+
+    #[inline(always)]
+    fn smaller(self, x: __m256, best: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors, and takes the second where they cannot be compared.
+        unsafe { _mm256_min_ps(x, best) }
+    }
+
+    #[inline(always)]
+    fn two_to(self, x: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(x));
+            _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(127 << 23)))
+        }
+    }
+
+    #[inline(always)]
+    fn parts(self, x: __m256) -> [__m256; 2] {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let root = _mm256_set1_epi32(ROOT);
+            let bits = _mm256_sub_epi32(_mm256_castps_si256(x), root);
+            let rest = _mm256_and_si256(bits, _mm256_set1_epi32(0x007f_ffff));
+            let n = _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(bits));
+            [n, _mm256_castsi256_ps(_mm256_add_epi32(rest, root))]
+        }
     }
 
     #[inline(always)]
@@ -389,9 +494,60 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn root(self, x: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe { _mm512_sqrt_ps(x) }
+    }
+
+    #[inline(always)]
+    fn smaller(self, x: __m512, best: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors, and takes the second where they cannot be compared.
+        unsafe { _mm512_min_ps(x, best) }
+    }
+
+    #[inline(always)]
+    fn two_to(self, x: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let shifted = _mm512_slli_epi32::<23>(_mm512_castps_si512(x));
+            _mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(127 << 23)))
+        }
+    }
+
+    #[inline(always)]
+    fn parts(self, x: __m512) -> [__m512; 2] {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let root = _mm512_set1_epi32(ROOT);
+            let bits = _mm512_sub_epi32(_mm512_castps_si512(x), root);
+            let rest = _mm512_and_si512(bits, _mm512_set1_epi32(0x007f_ffff));
+            let n = _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(bits));
+            [n, _mm512_castsi512_ps(_mm512_add_epi32(rest, root))]
+        }
     }
 
     #[inline(always)]
@@ -536,8 +692,17 @@ mod tests {
         assert!(yes(l.equal(l.larger(l.splat(0.5), one), one)));
         assert!(yes(l.equal(one, one)) && no(l.equal(one, l.splat(2.0))));
         assert!(yes(l.strange(nan)) && no(l.strange(one)));
-        let expected: Vec<f32> = count[..n].iter().map(|x| (x + 3.0) * x).collect();
-        assert_eq!(numbers(l, l.mul(l.add(a, l.splat(3.0)), a)), expected);
+        assert!(yes(l.equal(l.smaller(nan, one), one)) && yes(l.equal(l.smaller(l.splat(2.0), one), one)));
+        assert!(yes(l.equal(l.root(l.div(l.splat(4.5), l.splat(2.0))), l.splat(1.5))));
+        assert!(yes(l.equal(l.two_to(l.splat(f32::from_bits(3))), l.splat(8.0))));
+        for x in [1.0f32, 0.7, 0.8, 1.4, 1.42, 3e-5, 7e8] {
+            let [n, m] = l.parts(l.splat(x)).map(|v| numbers(l, v)[0]);
+            assert!((0.707..1.4143).contains(&m) && m * n.exp2() == x, "{x} is {m} times 2 to {n}");
+        }
+        let fused = l.fma(l.splat(1.0 + f32::EPSILON), l.splat(1.0 - f32::EPSILON), l.splat(-1.0));
+        assert!(numbers(l, fused) == vec![-f32::EPSILON * f32::EPSILON; n]);
+        let expected: Vec<f32> = count[..n].iter().map(|x| (x + 3.0) * (x - 1.0)).collect();
+        assert_eq!(numbers(l, l.mul(l.add(a, l.splat(3.0)), l.sub(a, one))), expected);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
-//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain
+//! `halving.rs`, `peaks.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain
 //! loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
@@ -9,6 +9,7 @@ mod depthwise;
 mod halving;
 mod lanes;
 mod pack;
+mod peaks;
 mod product;
 mod sums;
 
@@ -18,7 +19,8 @@ pub use depthwise::{Depthwise, Weights};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
-pub use pack::{Layout, Runs, expect, fetch, lay, lay_pairs, transpose};
+pub use pack::{Layout, Runs, expect, fetch, foresee, lay, lay_pairs, transpose};
+pub use peaks::{Keys, Peaks};
 pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
 pub(crate) use sums::{PARTS, Sums, halves};
 

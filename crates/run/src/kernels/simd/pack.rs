@@ -188,8 +188,10 @@ pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride
                     let (from, out) =
                         (from.as_ptr().add(l * across + d), out.as_mut_ptr().add(d * stride + l));
                     match (high, deep) {
-                        (16, 16) => transpose_avx512::<true>(from, across, 16, 16, stride, out),
-                        _ => transpose_avx512::<false>(from, across, high, deep, stride, out),
+                        (16, 16) => transpose_avx512::<true, true>(from, across, 16, 16, stride, out),
+                        (16, _) => transpose_avx512::<true, false>(from, across, 16, deep, stride, out),
+                        (_, 16) => transpose_avx512::<false, true>(from, across, high, 16, stride, out),
+                        _ => transpose_avx512::<false, false>(from, across, high, deep, stride, out),
                     }
                 }
             }
@@ -204,13 +206,13 @@ pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride
     }
 }
 
-/// Exchanges rows and columns of a square of 16, or of what is there of it where it is not `WHOLE`.
+/// Exchanges rows and columns of a square of 16, or of what is there of it where it is not so `HIGH` or not so `DEEP`.
 ///
 /// # Safety
 /// The processor has AVX-512; `from` has `lines` rows of `depth` numbers, and `out` `depth` rows of `lines`.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn transpose_avx512<const WHOLE: bool>(
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
+unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
     from: *const f32,
     across: usize,
     lines: usize,
@@ -220,44 +222,47 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
 ) {
     use std::arch::x86_64::*;
     let (deep, high) = (((1u32 << depth) - 1) as u16, ((1u32 << lines) - 1) as u16);
-    let zero = _mm512_setzero_ps();
-    let (mut r, mut t) = ([zero; 16], [zero; 16]);
-    for (l, r) in r.iter_mut().enumerate() {
-        if WHOLE || l < lines {
+    // Half of one row and of another side by side.
+    let half = |l: usize, right: usize| {
+        let mask = (deep >> right) as u8;
+        let row = |l: usize| {
+            let from = from.wrapping_add(l * across + right);
             // SAFETY: the caller's promise; lanes beyond the depth are not touched.
-            let from = unsafe { from.add(l * across) };
-            // SAFETY: as above.
-            *r = unsafe { if WHOLE { _mm512_loadu_ps(from) } else { _mm512_maskz_loadu_ps(deep, from) } };
-        }
-    }
-    for i in 0..8 {
-        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-    }
+            unsafe {
+                match (HIGH || l < lines, DEEP) {
+                    (true, true) => _mm256_loadu_ps(from),
+                    (true, false) => _mm256_maskz_loadu_ps(mask, from),
+                    (false, _) => _mm256_setzero_ps(),
+                }
+            }
+        };
+        _mm512_insertf32x8::<1>(_mm512_castps256_ps512(row(l)), row(l + 4))
+    };
     let low = |a, b| _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
     let top = |a, b| _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
-    for j in 0..4 {
-        r[4 * j] = low(t[4 * j], t[4 * j + 2]);
-        r[4 * j + 1] = top(t[4 * j], t[4 * j + 2]);
-        r[4 * j + 2] = low(t[4 * j + 1], t[4 * j + 3]);
-        r[4 * j + 3] = top(t[4 * j + 1], t[4 * j + 3]);
-    }
-    for k in 0..4 {
-        let (a, b, c, d) = (r[k], r[4 + k], r[8 + k], r[12 + k]);
-        let (ab, cd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d));
-        let (ab2, cd2) = (_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d));
-        t[k] = _mm512_shuffle_f32x4::<0x88>(ab, cd);
-        t[4 + k] = _mm512_shuffle_f32x4::<0x88>(ab2, cd2);
-        t[8 + k] = _mm512_shuffle_f32x4::<0xdd>(ab, cd);
-        t[12 + k] = _mm512_shuffle_f32x4::<0xdd>(ab2, cd2);
+    let mut t = [_mm512_setzero_ps(); 16];
+    for right in [0, 8] {
+        // Rows come in fours, of which the first and the second four share vectors, and so do the others.
+        let four = |first: usize| {
+            let r: [__m512; 4] = std::array::from_fn(|l| half(first + l, right));
+            let (a, b) = (_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1]));
+            let (c, d) = (_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3]));
+            [low(a, c), top(a, c), low(b, d), top(b, d)]
+        };
+        let (above, below) = (four(0), four(8));
+        for k in 0..4 {
+            t[right + k] = _mm512_shuffle_f32x4::<0x88>(above[k], below[k]);
+            t[right + 4 + k] = _mm512_shuffle_f32x4::<0xdd>(above[k], below[k]);
+        }
     }
     for (d, t) in t.iter().enumerate() {
-        // SAFETY: the caller's promise; lanes beyond the lines are not touched.
-        unsafe {
-            if WHOLE {
-                _mm512_storeu_ps(out.add(d * stride), *t);
-            } else if d < depth {
-                _mm512_mask_storeu_ps(out.add(d * stride), high, *t);
+        if DEEP || d < depth {
+            // SAFETY: the caller's promise; lanes beyond the lines are not touched.
+            unsafe {
+                match HIGH {
+                    true => _mm512_storeu_ps(out.add(d * stride), *t),
+                    false => _mm512_mask_storeu_ps(out.add(d * stride), high, *t),
+                }
             }
         }
     }
@@ -478,6 +483,21 @@ pub fn fetch(numbers: &[f32]) {
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = line;
+    }
+}
+
+/// Asks the second-level cache for numbers that will be wanted later.
+#[inline]
+pub fn foresee<T>(numbers: &[T]) {
+    for line in numbers.chunks(64 / size_of::<T>()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which touches nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = line;

@@ -447,14 +447,14 @@ for_each_level!(sliding: sliding_loop(
 ));
 
 /// Sums up, for each of `rows` stretches of `a` that begin `stride` apart and for each shift, the products with `from` at
-/// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, row by row, on top of
-/// what is there where `add`.
+/// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, those of a row from its
+/// place on, on top of what is there where `add`. Rows are written in order.
 pub fn correlate(
     shifts: Shifts<'_>,
     (a, rows, stride): (&[f32], usize, usize),
     from: &[f32],
     length: usize,
-    (sums, add): (&mut [f32], bool),
+    (sums, places, add): (&mut [f32], [usize; 4], bool),
     soon: Soon<'_>,
 ) {
     let (lanes, count) = (Tile::here().lanes, shifts.count());
@@ -467,10 +467,11 @@ pub fn correlate(
         a.len() >= (rows - 1) * stride + length && from.len() >= shifts.most + length,
         "all that is multiplied"
     );
-    assert!(sums.len() >= rows * count * lanes, "room for the sums");
+    let room = |place: &usize| sums.len().checked_sub(count * lanes).is_some_and(|last| *place <= last);
+    assert!(places[..rows].iter().all(room), "room for the sums");
     let soon = soon.lines(length / lanes);
     let (distances, a, from, sums) =
-        (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), (sums.as_mut_ptr(), add));
+        (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), (sums.as_mut_ptr(), places, add));
     match level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => {
@@ -541,7 +542,7 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
     a: *const f32,
     stride: usize,
     from: *const f32,
-    (sums, add): (*mut f32, bool),
+    (sums, places, add): (*mut f32, [usize; 4], bool),
     soon: ([*const f32; 2], [usize; 2]),
 ) {
     // SAFETY: the caller's promise.
@@ -562,7 +563,7 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
         let one = X::splat(1.0);
         for (r, all) in all.iter().enumerate() {
             for (t, sum) in all.iter().enumerate() {
-                let to = sums.add((r * T + t) * X::LANES);
+                let to = sums.add(places[r] + t * X::LANES);
                 let sum = if add { X::load(to).plus(one, *sum) } else { *sum };
                 sum.store(to);
             }
@@ -572,5 +573,5 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
 
 for_each_level!(meeting: meeting_loop(
     length: usize, distances: *const u32, a: *const f32, stride: usize, from: *const f32,
-    sums: (*mut f32, bool), soon: ([*const f32; 2], [usize; 2])
+    sums: (*mut f32, [usize; 4], bool), soon: ([*const f32; 2], [usize; 2])
 ));
