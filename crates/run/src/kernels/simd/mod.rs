@@ -1,6 +1,6 @@
-//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
-//! `halving.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain
-//! loops once for each.
+//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `strip.rs`,
+//! `depthwise.rs`, `halving.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as values (`lanes.rs`), sums of
+//! them (`sums.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
@@ -10,7 +10,9 @@ mod halving;
 mod lanes;
 mod pack;
 mod product;
+mod strip;
 mod sums;
+mod vector;
 
 use std::sync::OnceLock;
 
@@ -20,6 +22,7 @@ pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
 pub use pack::{Layout, Runs, expect, fetch, lay, lay_pairs, transpose};
 pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
+pub use strip::{Finish, Lying, Panels, STRIP, Strip, strip};
 pub(crate) use sums::{PARTS, Sums, halves};
 
 /// The vectors that this processor has.
