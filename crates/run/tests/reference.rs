@@ -182,7 +182,7 @@ fn large_convolutions() {
     let plain = Conv::default();
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 25] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 29] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -208,6 +208,10 @@ fn large_convolutions() {
         (up(2), [2, 20, 17, 18], 3, [4, 4]),
         (up(3), [2, 18, 9, 20], 20, [5, 4]),
         (Conv { groups: 12, ..up(2) }, [5, 12, 8, 8], 12, [3, 3]),
+        (Conv { groups: 5, ..same(3) }, [3, 5, 9, 20], 15, [3, 3]),
+        (Conv { groups: 4, ..same(5) }, [2, 4, 6, 17], 8, [5, 5]),
+        (Conv { groups: 4, stride: [2; 2], ..same(3) }, [9, 32, 16, 16], 32, [3, 3]),
+        (Conv { groups: 2, padding: [2, 1, 0, 2], ..plain }, [5, 8, 7, 9], 6, [3, 3]),
     ];
     for (seed, (conv, x, to, window)) in cases.into_iter().enumerate() {
         let weight = match conv.transposed {

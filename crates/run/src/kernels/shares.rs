@@ -263,6 +263,12 @@ impl<'s, T> OneBox<'s, T> {
         start + last.start..start + last.end
     }
 
+    /// Asks for the memory of some numbers of the array that will be written soon.
+    #[inline]
+    pub fn expect(&self, range: Range<usize>) {
+        self.numbers.expect(range);
+    }
+
     /// These numbers, to be written.
     #[inline(always)]
     pub fn run(&mut self, at: [usize; 3]) -> &mut [T] {

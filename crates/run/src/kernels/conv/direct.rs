@@ -11,7 +11,7 @@ use super::{Geometry, Image, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Layout, Shifts, Tile, fetch, lay, lay_pairs, shifted};
+use crate::kernels::simd::{Layout, Shifts, Tile, fetch, lay, lay_pairs, lay_parted, shifted};
 
 /// The most planes of a channel along one axis.
 const PLANES: usize = 4;
@@ -39,6 +39,8 @@ struct Axis {
     planes: usize,
     /// How many pixels further than the first a tap may be.
     reach: usize,
+    /// Zeros after the image that may be those before the next row, or image.
+    shared: usize,
     /// Pixels of the image, and of one phase of the result.
     image: usize,
     grid: usize,
@@ -56,7 +58,9 @@ impl Axis {
             }
         }
         let reach = (g.window[axis] - 1) * g.dilation[axis] / step;
-        Some(Axis { step, before: g.before[axis] as isize, remainders, planes, reach, image, grid })
+        let before = g.before[axis] as isize;
+        let shared = if step == 1 { shared(before, image, grid + reach) } else { 0 };
+        Some(Axis { step, before, remainders, planes, reach, shared, image, grid })
     }
 
     /// The axis along which every phase of the wide side sees its taps of the narrow one.
@@ -71,7 +75,8 @@ impl Axis {
         let (least, most) = (offsets().min()?, offsets().max()?);
         let grid = side(g.wide)[axis].div_ceil(g.stride[axis]);
         let (image, reach) = (side(g.narrow)[axis], (most - least) as usize);
-        Some(Axis { step: 1, before: -least, remainders: [0; PLANES], planes: 1, reach, image, grid })
+        let shared = shared(-least, image, grid + reach);
+        Some(Axis { step: 1, before: -least, remainders: [0; PLANES], planes: 1, reach, shared, image, grid })
     }
 
     /// The plane in which a tap finds its pixels, and how far from the first.
@@ -89,6 +94,12 @@ impl Axis {
         let high = ((self.image as isize - origin).max(0) as usize).div_ceil(self.step).clamp(low, length);
         (low..high, (origin + (low * self.step) as isize).max(0) as usize)
     }
+}
+
+/// The zeros on either side of an image of which there are as many on the other, where windows see `all` pixels.
+fn shared(before: isize, image: usize, all: usize) -> usize {
+    let after = all as isize - before - image as isize;
+    before.min(after).max(0) as usize
 }
 
 /// The size of pieces, of which none is larger than `most` and all are about as large.
@@ -110,8 +121,9 @@ pub(super) struct Frame {
     /// Rows of the grid in a block, and images.
     pub band: usize,
     pub stack: usize,
-    /// The distance of rows in a plane.
+    /// The distance of rows in a plane, and that of images in rows.
     pub pitch: usize,
+    apart: usize,
     /// Numbers of a plane.
     plane: usize,
 }
@@ -124,23 +136,24 @@ impl Frame {
             Task::Wide => ([Axis::wide(g, 0)?, Axis::wide(g, 1)?], g.narrow, narrow),
             _ => ([Axis::narrow(g, 0)?, Axis::narrow(g, 1)?], g.wide, wide),
         };
-        let (height, pitch) = (axes[0].grid, axes[1].grid + axes[1].reach);
+        // What is right of a row are the zeros left of the next, and what is below an image those above the next.
+        let (height, pitch) = (axes[0].grid, axes[1].grid + axes[1].reach - axes[1].shared);
         let planes = channels * axes[0].planes * axes[1].planes;
         let rows = BLOCK / (planes * pitch);
-        let whole = height + axes[0].reach;
+        let whole = height + axes[0].reach - axes[0].shared;
         let (band, stack) = if rows >= whole {
             let stack = SMALL.div_ceil(whole * pitch).min(rows / whole).max(1);
             (height, evenly(read.batch, stack))
         } else {
             (evenly(height, rows.checked_sub(axes[0].reach).filter(|band| *band >= 2)?), 1)
         };
-        let plane = stack * (band + axes[0].reach) * pitch;
-        Some(Frame { axes, read, channels, band, stack, pitch, plane })
+        let apart = if band < height { band + axes[0].reach } else { whole };
+        Some(Frame { axes, read, channels, band, stack, pitch, apart, plane: stack * apart * pitch })
     }
 
-    /// Rows of a block in a plane.
+    /// Rows of an image, or of a band of it, in a plane.
     pub fn height(&self) -> usize {
-        self.band + self.axes[0].reach
+        self.apart
     }
 
     /// The pixels of one phase of the result in a block, as one run.
@@ -155,9 +168,10 @@ impl Frame {
         (self.blocks() * self.run().next_multiple_of(16)) as f64 / wanted as f64
     }
 
-    /// Numbers of all planes, with room for a vector at the end.
+    /// Numbers of all planes, with the zeros after the last and room for a vector at the end.
     pub fn len(&self) -> usize {
-        self.channels * self.axes[0].planes * self.axes[1].planes * self.plane + 16
+        let shared = self.axes[0].shared * self.pitch + self.axes[1].shared;
+        self.channels * self.axes[0].planes * self.axes[1].planes * self.plane + shared + 16
     }
 
     /// The blocks of the grid: images, by as many as are stacked, and bands of rows.
@@ -180,24 +194,17 @@ impl Frame {
     }
 
     /// What a block of a group's channels will be laid out from.
-    pub fn ahead<'x>(&self, block: usize, first_channel: usize, from: &'x [f32]) -> Ahead<'x> {
+    pub fn ahead(&self, block: usize, first_channel: usize) -> Ahead {
         let (image, images, row) = self.block(block);
         let (size, whole) = (self.read.plane(), self.read.channels * self.read.plane());
         let start = image * whole + first_channel * size;
         if self.band == self.axes[0].grid {
             let length = self.channels * size;
-            return Ahead { from, start, apart: whole, length, left: images, done: 0 };
+            return Ahead { start, apart: whole, length, left: images, done: 0 };
         }
         let (rows, top) = self.axes[0].inside(row, self.height(), 0);
         let length = (rows.len() * self.axes[0].step).min(self.read.height - top) * self.read.width;
-        Ahead {
-            from,
-            start: start + top * self.read.width,
-            apart: size,
-            length,
-            left: self.channels,
-            done: 0,
-        }
+        Ahead { start: start + top * self.read.width, apart: size, length, left: self.channels, done: 0 }
     }
 
     /// Lays a block of a group's channels out, in planes that were zero before the first block.
@@ -206,36 +213,67 @@ impl Frame {
         let [down, across] = self.axes;
         let (height, width) = (self.height(), self.read.width);
         let banded = self.band < down.grid;
-        for c in 0..self.channels {
-            for (a, b) in (0..down.planes).flat_map(|a| (0..across.planes).map(move |b| (a, b))) {
-                let (rows, top) = down.inside(row, height, a);
-                let (columns, left) = across.inside(0, self.pitch, b);
-                let plane = (c * down.planes + a) * across.planes + b;
-                let plane = &mut planes[plane * self.plane..][..self.plane];
-                if banded {
+        for plane in 0..self.channels * down.planes {
+            let (c, a) = (plane / down.planes, plane % down.planes);
+            let (rows, top) = down.inside(row, height, a);
+            let first = plane * across.planes * self.plane;
+            let planes = &mut planes[first..first + across.planes * self.plane];
+            if banded {
+                for plane in planes.chunks_exact_mut(self.plane) {
                     plane[..rows.start * self.pitch].fill(0.0);
                     plane[rows.end * self.pitch..].fill(0.0);
                 }
-                if rows.is_empty() || columns.is_empty() {
-                    continue;
-                }
-                let channel = image * self.read.channels + first_channel + c;
-                let from = &from[channel * self.read.plane() + top * width + left..];
-                let to = &mut plane[rows.start * self.pitch + columns.start..];
-                let layout = Layout {
-                    counts: [images, rows.len(), columns.len()],
-                    from: [self.read.channels * self.read.plane(), down.step * width, across.step],
-                    to: [height * self.pitch, self.pitch],
+            }
+            if rows.is_empty() {
+                continue;
+            }
+            let channel = image * self.read.channels + first_channel + c;
+            let from = &from[channel * self.read.plane() + top * width..];
+            let layout = Layout {
+                counts: [images, rows.len(), 0],
+                from: [self.read.channels * self.read.plane(), down.step * width, across.step],
+                to: [height * self.pitch, self.pitch],
+            };
+            self.lay_columns(layout, from, rows.start, planes);
+        }
+    }
+
+    /// Lays the columns of some rows out, in the planes of all remainders, from row `first` of theirs on.
+    fn lay_columns(&self, mut layout: Layout, from: &[f32], first: usize, planes: &mut [f32]) {
+        let across = self.axes[1];
+        let place = |plane: usize| {
+            let (columns, left) = across.inside(0, self.pitch, plane);
+            (plane * self.plane + first * self.pitch + columns.start, columns.len(), left)
+        };
+        if across.step == 2 && across.planes == 2 {
+            let (mut even, mut odd) = (place(0), place(1));
+            if even.2 > odd.2 {
+                (even, odd) = (odd, even);
+            }
+            // Pixels in turn: they are read once for both planes.
+            if odd.2 == even.2 + 1 && (even.1 == odd.1 || even.1 == odd.1 + 1) && odd.1 > 0 {
+                layout.counts[2] = even.1 + odd.1;
+                let (low, high) = planes.split_at_mut(self.plane);
+                let (to_even, to_odd) = if even.0 < self.plane {
+                    (&mut low[even.0..], &mut high[odd.0 - self.plane..])
+                } else {
+                    (&mut high[even.0 - self.plane..], &mut low[odd.0..])
                 };
-                lay(layout, from, 0.0, to);
+                return lay_parted(layout, &from[even.2..], [to_even, to_odd]);
+            }
+        }
+        for plane in 0..across.planes {
+            let (to, count, left) = place(plane);
+            if count > 0 {
+                layout.counts[2] = count;
+                lay(layout, &from[left..], 0.0, &mut planes[to..]);
             }
         }
     }
 }
 
-/// The numbers of a block that comes next, which are asked for while this one is computed.
-pub(super) struct Ahead<'x> {
-    from: &'x [f32],
+/// Numbers that memory is asked for while others are computed.
+pub(super) struct Ahead {
     /// Stretches of numbers: the first, the distance of the next, their length, and how many.
     start: usize,
     apart: usize,
@@ -245,23 +283,28 @@ pub(super) struct Ahead<'x> {
     done: usize,
 }
 
-impl<'x> Ahead<'x> {
+impl Ahead {
     /// Nothing comes.
-    pub fn nothing() -> Ahead<'static> {
-        Ahead { from: &[], start: 0, apart: 0, length: 0, left: 0, done: 0 }
+    pub fn nothing() -> Ahead {
+        Ahead { start: 0, apart: 0, length: 0, left: 0, done: 0 }
     }
 
-    /// All that comes, in numbers.
-    pub fn len(&self) -> usize {
-        self.length * self.left
+    /// So many stretches of numbers that begin `apart`.
+    pub fn new(start: usize, apart: usize, length: usize, count: usize) -> Ahead {
+        Ahead { start, apart, length, left: if length > 0 { count } else { 0 }, done: 0 }
+    }
+
+    /// How many numbers to ask for with each of so many pieces of work.
+    pub fn each(&self, pieces: usize) -> usize {
+        (self.length * self.left).div_ceil(pieces.max(1)).next_multiple_of(16)
     }
 
     /// Asks for about so many numbers.
-    pub fn fetch(&mut self, mut count: usize) {
+    pub fn take(&mut self, mut count: usize, ask: impl Fn(std::ops::Range<usize>)) {
         while count > 0 && self.left > 0 {
             let some = count.min(self.length - self.done);
             let at = self.start + self.done;
-            fetch(&self.from[at..at + some]);
+            ask(at..at + some);
             (count, self.done) = (count - some, self.done + some);
             if self.done == self.length {
                 (self.start, self.left, self.done) = (self.start + self.apart, self.left - 1, 0);
@@ -366,7 +409,7 @@ impl<'g> Direct<'g> {
         }
     }
 
-    /// Computes one phase of a tile of a block.
+    /// Computes one phase of a tile of a block, and does something after every piece.
     fn compute(
         &self,
         planes: &[f32],
@@ -374,7 +417,7 @@ impl<'g> Direct<'g> {
         filters: &[f32],
         distances: &[u32],
         runs: &mut [f32],
-        ahead: (&mut Ahead<'_>, usize),
+        mut meanwhile: impl FnMut(),
     ) {
         if distances.is_empty() {
             return runs.fill(0.0);
@@ -385,7 +428,7 @@ impl<'g> Direct<'g> {
             let vectors = ((self.run - at) / lanes).min(most);
             shifted(shifts, (rows, vectors), filters, &planes[at..], (&mut runs[at..], self.run));
             at += vectors * lanes;
-            ahead.0.fetch(ahead.1);
+            meanwhile();
         }
     }
 
@@ -442,11 +485,20 @@ impl<'g> Direct<'g> {
                 self.frame.fill(block, group * self.frame.channels, from, planes);
                 let ahead = if unit + 1 < units.end {
                     let (group, block) = self.unit(unit + 1);
-                    self.frame.ahead(block, group * self.frame.channels, from)
+                    self.frame.ahead(block, group * self.frame.channels)
                 } else {
                     Ahead::nothing()
                 };
-                self.block(group, bias, planes, filters, distances, runs, ahead, (block, boxes.get(unit)));
+                self.block(
+                    group,
+                    bias,
+                    planes,
+                    filters,
+                    distances,
+                    runs,
+                    (from, ahead),
+                    (block, boxes.get(unit)),
+                );
             }
         });
     }
@@ -487,14 +539,14 @@ impl<'g> Direct<'g> {
         filters: &[f32],
         distances: &[u32],
         runs: &mut [f32],
-        mut ahead: Ahead<'_>,
+        (from, mut ahead): (&[f32], Ahead),
         (block, mut to): (usize, OneBox<'_, f32>),
     ) {
         // How much to ask for after each piece of a run.
         let pieces = self.run.div_ceil(Shifts::vectors(self.tile) * Tile::here().lanes);
         let pieces = pieces * self.rows.div_ceil(self.tile) * self.phases[0] * self.phases[1];
-        let each = ahead.len().div_ceil(pieces).next_multiple_of(16);
         let (image, images, first) = self.frame.block(block);
+        let each = ahead.each(pieces);
         let height = self.frame.height() * self.frame.pitch;
         for top in (0..self.rows).step_by(self.tile) {
             let rows = self.tile.min(self.rows - top);
@@ -505,14 +557,9 @@ impl<'g> Direct<'g> {
                 {
                     let depth = self.frame.channels * self.taps([phase, across]).len();
                     let filters = &filters[top * self.depth + done * rows..];
-                    self.compute(
-                        planes,
-                        rows,
-                        filters,
-                        &distances[done..done + depth],
-                        runs,
-                        (&mut ahead, each),
-                    );
+                    self.compute(planes, rows, filters, &distances[done..done + depth], runs, || {
+                        ahead.take(each, |numbers| fetch(&from[numbers]));
+                    });
                     done += depth;
                 }
                 for (m, row) in (0..images).flat_map(|m| (0..rows).map(move |row| (m, row))) {

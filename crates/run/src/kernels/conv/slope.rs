@@ -8,7 +8,7 @@ use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Correlation, Layout, Shifts, Soon, Tile, correlate, lay};
+use crate::kernels::simd::{Correlation, Layout, Shifts, Soon, Tile, correlate, fetch, lay};
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
 const CHANNELS: usize = 8;
@@ -90,14 +90,16 @@ impl<'g> Slope<'g> {
         for block in 0..self.frame.blocks() {
             self.frame.fill(block, group * wide_channels, wide, planes);
             self.lines(block, group * self.narrow + first, channels, narrow, lines);
-            let mut ahead = if block + 1 < self.frame.blocks() {
-                self.frame.ahead(block + 1, group * wide_channels, wide)
+            let [mut ahead, mut other] = if block + 1 < self.frame.blocks() {
+                let next = self.next_lines(block + 1, group * self.narrow + first, channels);
+                [self.frame.ahead(block + 1, group * wide_channels), next]
             } else {
-                Ahead::nothing()
+                [Ahead::nothing(), Ahead::nothing()]
             };
-            let each = ahead.len().div_ceil(tiles).next_multiple_of(16);
+            let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
             self.tiles(channels, |top, rows, shifts, place| {
-                ahead.fetch(each);
+                ahead.take(each[0], |numbers| fetch(&wide[numbers]));
+                other.take(each[1], |numbers| fetch(&narrow[numbers]));
                 let lines = (&lines[top * self.run..], rows, self.run);
                 let sums = (&mut sums[place..], true);
                 correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, sums, Soon::NOTHING);
@@ -129,6 +131,18 @@ impl<'g> Slope<'g> {
                 place += size;
             }
         }
+    }
+
+    /// What a block of the narrow side's channels will be laid out from.
+    fn next_lines(&self, block: usize, first: usize, channels: usize) -> Ahead {
+        let (image, images, row) = self.frame.block(block);
+        let side = self.g.narrow;
+        let start = (image * side.channels + first) * side.plane() + row * side.width;
+        if self.frame.band < side.height {
+            let rows = self.frame.band.min(side.height - row);
+            return Ahead::new(start, side.plane(), rows * side.width, channels);
+        }
+        Ahead::new(start, side.channels * side.plane(), channels * side.plane(), images)
     }
 
     /// Lays a block of the narrow side's channels out as runs, with zeros between rows.
