@@ -8,6 +8,7 @@
 
 mod depthwise;
 mod direct;
+mod frame;
 mod slope;
 mod window;
 

@@ -1,14 +1,18 @@
-//! The weights' gradient without packing: both sides are copied once into planes of the same form (`direct.rs`), and
+//! The weights' gradient without packing: both sides are copied once into planes of the same form (`frame.rs`), and
 //! the gradient of a tap is the product of two stretches of numbers at a distance (`simd::correlate`), summed over all
 //! blocks of pixels in order.
 
-use super::direct::{Ahead, Frame};
+use std::ops::Range;
+
+use super::frame::{Ahead, Frame};
 use super::window::Taps;
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Correlation, Layout, Shifts, Soon, Tile, correlate, fetch, lay};
+use crate::kernels::simd::{
+    Correlation, Layout, Shifts, Soon, Tile, correlate, correlate_pairs, fetch, halves, lay,
+};
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
 const CHANNELS: usize = 8;
@@ -21,6 +25,14 @@ const WASTE: f64 = 1.2;
 
 /// Channels whose sums are in registers at a time, at most.
 const TILE: usize = 4;
+
+/// The sum of a vector's numbers, of sixteen by adding halves: one after the other they would wait for each other.
+fn total(numbers: &[f32]) -> f32 {
+    match numbers.try_into() {
+        Ok(parts) => halves(parts, |a, b| a + b),
+        Err(_) => numbers.iter().sum(),
+    }
+}
 
 /// A gradient that is computed this way.
 pub(super) struct Slope<'g> {
@@ -52,10 +64,14 @@ impl<'g> Slope<'g> {
         Some(Slope { g, frame, narrow, together, depth, run })
     }
 
-    /// Scratch numbers of one thread: planes of both sides, sums, distances.
+    /// Scratch numbers of one thread: planes of both sides, sums, distances, places of pairs.
     pub fn scratch(&self) -> usize {
         let sums = self.together * self.depth * Tile::here().lanes;
-        room(self.frame.len()) + room(self.together * self.run) + room(sums) + room(self.depth)
+        room(self.frame.len())
+            + room(self.together * self.run)
+            + room(sums)
+            + room(self.depth)
+            + room(self.run / Tile::here().lanes)
     }
 
     /// Computes the gradient.
@@ -65,19 +81,31 @@ impl<'g> Slope<'g> {
         let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
         pool.each(shares, |_, (scratch, mut boxes)| {
             scratch.fill(0.0);
-            for unit in boxes.units() {
-                self.channels(wide, narrow, boxes.get(unit), scratch);
+            let units = boxes.units();
+            for unit in units.clone() {
+                let next = (unit + 1 < units.end).then(|| boxes.get(unit + 1).ranges().clone());
+                let next = next.map(|[group, some, ..]| (group.start, some));
+                self.channels(wide, narrow, boxes.get(unit), next, scratch);
             }
         });
     }
 
-    /// The gradient of some channels of the narrow side.
-    fn channels(&self, wide: &[f32], narrow: &[f32], mut dw: OneBox<'_, f32>, scratch: &mut [f32]) {
+    /// The gradient of some channels of the narrow side, after which come those of a group that are `next`.
+    fn channels(
+        &self,
+        wide: &[f32],
+        narrow: &[f32],
+        mut dw: OneBox<'_, f32>,
+        next: Option<(usize, Range<usize>)>,
+        scratch: &mut [f32],
+    ) {
         let [groups, some, ..] = dw.ranges();
         let (group, first, channels) = (groups.start, some.start, some.len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
-        let (sums, distances) = rest.split_at_mut(room(self.together * self.depth * Tile::here().lanes));
+        let (sums, rest) = rest.split_at_mut(room(self.together * self.depth * Tile::here().lanes));
+        let (distances, places) = rest.split_at_mut(room(self.depth));
+        let pairs = self.frame.pair(bytemuck::cast_slice_mut(places));
         let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
         let taps = Taps::all(self.g);
         for (at, distance) in distances.iter_mut().enumerate() {
@@ -90,19 +118,26 @@ impl<'g> Slope<'g> {
         for block in 0..self.frame.blocks() {
             self.frame.fill(block, group * wide_channels, wide, planes);
             self.lines(block, group * self.narrow + first, channels, narrow, lines);
-            let [mut ahead, mut other] = if block + 1 < self.frame.blocks() {
-                let next = self.next_lines(block + 1, group * self.narrow + first, channels);
-                [self.frame.ahead(block + 1, group * wide_channels), next]
-            } else {
-                [Ahead::nothing(), Ahead::nothing()]
+            let next = match block + 1 < self.frame.blocks() {
+                true => Some((block + 1, group, first..first + channels)),
+                false => next.clone().map(|(group, some)| (0, group, some)),
             };
+            let [mut ahead, mut other] = next.map_or([Ahead::nothing(), Ahead::nothing()], |next| {
+                let (block, group, some) = next;
+                let lines = self.next_lines(block, group * self.narrow + some.start, some.len());
+                [self.frame.ahead(block, group * wide_channels), lines]
+            });
             let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
             self.tiles(channels, |top, rows, shifts, place| {
                 ahead.take(each[0], |numbers| fetch(&wide[numbers]));
                 other.take(each[1], |numbers| fetch(&narrow[numbers]));
                 let lines = (&lines[top * self.run..], rows, self.run);
-                let sums = (&mut sums[place..], true);
-                correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, sums, Soon::NOTHING);
+                let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);
+                if pairs.is_empty() {
+                    correlate(shifts, lines, planes, self.run, (sums, true), Soon::NOTHING);
+                } else {
+                    correlate_pairs(shifts, lines, planes, pairs, sums);
+                }
             });
         }
         let lanes = Tile::here().lanes;
@@ -110,14 +145,14 @@ impl<'g> Slope<'g> {
             for row in 0..rows {
                 for (at, shift) in shifts.clone().enumerate() {
                     let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
-                    dw.run([group, first + top + row, 0])[shift] = sums.iter().sum();
+                    dw.run([group, first + top + row, 0])[shift] = total(sums);
                 }
             }
         });
     }
 
     /// Calls `f` for every tile: its first channel, its channels, its taps, and where its sums are.
-    fn tiles(&self, channels: usize, mut f: impl FnMut(usize, usize, std::ops::Range<usize>, usize)) {
+    fn tiles(&self, channels: usize, mut f: impl FnMut(usize, usize, Range<usize>, usize)) {
         let mut place = 0;
         for top in (0..channels).step_by(TILE) {
             let rows = TILE.min(channels - top);
@@ -148,15 +183,16 @@ impl<'g> Slope<'g> {
     /// Lays a block of the narrow side's channels out as runs, with zeros between rows.
     fn lines(&self, block: usize, first: usize, channels: usize, narrow: &[f32], lines: &mut [f32]) {
         let (image, images, row) = self.frame.block(block);
-        let (pitch, side) = (self.frame.pitch, self.g.narrow);
+        let ([pitch, height], side) = (self.frame.steps(), self.g.narrow);
         let rows = self.frame.band.min(side.height - row);
-        let (height, whole) = (self.frame.height() * pitch, self.frame.band * pitch);
+        let whole = self.frame.band * pitch;
         for (c, line) in lines.chunks_exact_mut(self.run).take(channels).enumerate() {
             for m in 0..self.frame.stack {
                 let from = ((image + m) * side.channels + first + c) * side.plane() + row * side.width;
                 let line = &mut line[m * height..];
                 if m < images {
-                    let counts = [1, rows, side.width];
+                    let counts =
+                        if pitch == side.width { [1, 1, rows * pitch] } else { [1, rows, side.width] };
                     let layout = Layout { counts, from: [0, side.width, 1], to: [0, pitch] };
                     lay(layout, &narrow[from..], 0.0, line);
                 }

@@ -219,6 +219,16 @@ impl<'a> Shifts<'a> {
         self.distances.len()
     }
 
+    /// All of them.
+    pub(super) fn distances(&self) -> &'a [u32] {
+        self.distances
+    }
+
+    /// The largest of them.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Some of them.
     pub fn range(&self, range: std::ops::Range<usize>) -> Shifts<'a> {
         Shifts { distances: &self.distances[range], most: self.most }

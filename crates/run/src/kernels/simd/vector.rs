@@ -13,6 +13,8 @@ pub(super) trait Vector: Copy {
     const LANES: usize;
     unsafe fn zero() -> Self;
     unsafe fn load(at: *const f32) -> Self;
+    /// Half a vector from either address.
+    unsafe fn load_halves(first: *const f32, second: *const f32) -> Self;
     unsafe fn store(self, at: *mut f32);
     unsafe fn splat(number: f32) -> Self;
     /// This and a product.
@@ -31,6 +33,12 @@ impl Vector for [f32; 8] {
     unsafe fn load(at: *const f32) -> Self {
         // SAFETY: the caller's promise.
         unsafe { at.cast::<[f32; 8]>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_halves(first: *const f32, second: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { std::array::from_fn(|lane| if lane < 4 { *first.add(lane) } else { *second.add(lane - 4) }) }
     }
 
     #[inline(always)]
@@ -53,7 +61,7 @@ impl Vector for [f32; 8] {
 /// The same functions of two kinds of vectors.
 #[cfg(target_arch = "x86_64")]
 macro_rules! vector {
-    ($vector:ty, $lanes:literal: $zero:ident $load:ident $store:ident $splat:ident $plus:ident) => {
+    ($vector:ty, $lanes:literal: $zero:ident $load:ident $store:ident $splat:ident $plus:ident, $halves:expr) => {
         impl Vector for $vector {
             const LANES: usize = $lanes;
 
@@ -67,6 +75,12 @@ macro_rules! vector {
             unsafe fn load(at: *const f32) -> Self {
                 // SAFETY: as above.
                 unsafe { $load(at) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_halves(first: *const f32, second: *const f32) -> Self {
+                // SAFETY: as above.
+                unsafe { $halves(first, second) }
             }
 
             #[inline(always)]
@@ -91,9 +105,31 @@ macro_rules! vector {
 }
 
 #[cfg(target_arch = "x86_64")]
-vector!(__m256, 8: _mm256_setzero_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_fmadd_ps);
+vector!(__m256, 8: _mm256_setzero_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_fmadd_ps, halves_256);
 #[cfg(target_arch = "x86_64")]
-vector!(__m512, 16: _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_fmadd_ps);
+vector!(__m512, 16: _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_fmadd_ps, halves_512);
+
+/// # Safety
+/// The processor has AVX, and there are four numbers at either address.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn halves_256(first: *const f32, second: *const f32) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(_mm_loadu_ps(first)), _mm_loadu_ps(second)) }
+}
+
+/// # Safety
+/// The processor has AVX-512, and there are eight numbers at either address.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn halves_512(first: *const f32, second: *const f32) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (first, second) = (_mm256_loadu_ps(first), _mm256_loadu_ps(second));
+        let low = _mm512_castps_pd(_mm512_castps256_ps512(first));
+        _mm512_castpd_ps(_mm512_insertf64x4::<1>(low, _mm256_castps_pd(second)))
+    }
+}
 
 /// Compiles an inner loop for each kind of vectors: `portable`, `avx2` and `avx512`, in a module of its own.
 macro_rules! for_each_level {
