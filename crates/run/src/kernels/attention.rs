@@ -193,7 +193,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
             let v_panels = pack(Matrix::strided(&v[place..], h.width, 1), width, head, v_panels);
             for rows in strips(width) {
                 let (high, seen) = (rows.len(), h.seen(rows.end));
-                h.fetch_next(at, &rows, &[q, k, v]);
+                h.fetch_next(at, &rows, &[k, v]);
                 let whole = seen.next_multiple_of(Tile::here().lanes).min(width);
                 let p = &mut p[rows.start * width..rows.end * width];
                 let a = Lying { numbers: &q[place + rows.start * h.width..], row: h.width, along: 1 };

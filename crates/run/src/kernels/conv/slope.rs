@@ -11,7 +11,7 @@ use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{
-    Correlation, Layout, Shifts, Soon, Tile, correlate, correlate_pairs, fetch, halves, lay,
+    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, fetch, halves, lay,
 };
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
@@ -81,11 +81,19 @@ impl<'g> Slope<'g> {
         let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
         pool.each(shares, |_, (scratch, mut boxes)| {
             scratch.fill(0.0);
+            let (distances, rest) = scratch.split_at_mut(room(self.depth));
+            let (places, scratch) = rest.split_at_mut(room(self.run / Tile::here().lanes));
+            let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
+            let taps = Taps::all(self.g);
+            for (at, distance) in distances.iter_mut().enumerate() {
+                *distance = self.frame.distance(at / taps.len(), taps.get(at % taps.len()));
+            }
+            let steps = (&*distances, self.frame.pair(bytemuck::cast_slice_mut(places)));
             let units = boxes.units();
             for unit in units.clone() {
                 let next = (unit + 1 < units.end).then(|| boxes.get(unit + 1).ranges().clone());
                 let next = next.map(|[group, some, ..]| (group.start, some));
-                self.channels(wide, narrow, boxes.get(unit), next, scratch);
+                self.channels([wide, narrow], steps, boxes.get(unit), next, scratch);
             }
         });
     }
@@ -93,8 +101,8 @@ impl<'g> Slope<'g> {
     /// The gradient of some channels of the narrow side, after which come those of a group that are `next`.
     fn channels(
         &self,
-        wide: &[f32],
-        narrow: &[f32],
+        [wide, narrow]: [&[f32]; 2],
+        (distances, pairs): (&[u32], Pairs<'_>),
         mut dw: OneBox<'_, f32>,
         next: Option<(usize, Range<usize>)>,
         scratch: &mut [f32],
@@ -103,15 +111,7 @@ impl<'g> Slope<'g> {
         let (group, first, channels) = (groups.start, some.start, some.len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
-        let (sums, rest) = rest.split_at_mut(room(self.together * self.depth * Tile::here().lanes));
-        let (distances, places) = rest.split_at_mut(room(self.depth));
-        let pairs = self.frame.pair(bytemuck::cast_slice_mut(places));
-        let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
-        let taps = Taps::all(self.g);
-        for (at, distance) in distances.iter_mut().enumerate() {
-            *distance = self.frame.distance(at / taps.len(), taps.get(at % taps.len()));
-        }
-        sums.fill(0.0);
+        let sums = &mut rest[..self.together * self.depth * Tile::here().lanes];
         let wide_channels = self.g.wide.channels / self.g.groups;
         let mut tiles = 0;
         self.tiles(channels, |_, _, _, _| tiles += 1);
@@ -134,9 +134,9 @@ impl<'g> Slope<'g> {
                 let lines = (&lines[top * self.run..], rows, self.run);
                 let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);
                 if pairs.is_empty() {
-                    correlate(shifts, lines, planes, self.run, (sums, true), Soon::NOTHING);
+                    correlate(shifts, lines, planes, self.run, (sums, block > 0), Soon::NOTHING);
                 } else {
-                    correlate_pairs(shifts, lines, planes, pairs, sums);
+                    correlate_pairs(shifts, lines, planes, pairs, (sums, block > 0));
                 }
             });
         }

@@ -111,13 +111,13 @@ for_each_level!(sliding: sliding_loop(
     depth: usize, distances: *const u32, a: *const f32, from: (*const f32, *const u32, usize), out: (*mut f32, usize)
 ));
 
-/// The same as [`correlate`](super::correlate), over as many vectors as there are pairs, on top of the sums that are there.
+/// The same as [`correlate`](super::correlate), over as many vectors as there are pairs.
 pub fn correlate_pairs(
     shifts: Shifts<'_>,
     (a, rows, stride): (&[f32], usize, usize),
     from: &[f32],
     pairs: Pairs<'_>,
-    sums: &mut [f32],
+    (sums, add): (&mut [f32], bool),
 ) {
     let (lanes, count, vectors) = (Tile::here().lanes, shifts.count(), pairs.places.len());
     assert!(
@@ -129,7 +129,7 @@ pub fn correlate_pairs(
         "all that is multiplied"
     );
     assert!(sums.len() >= rows * count * lanes, "room for the sums");
-    let (distances, a, sums) = (shifts.distances().as_ptr(), (a.as_ptr(), stride), sums.as_mut_ptr());
+    let (distances, a, sums) = (shifts.distances().as_ptr(), (a.as_ptr(), stride), (sums.as_mut_ptr(), add));
     let from = (from.as_ptr(), pairs.places.as_ptr(), pairs.apart);
     match level() {
         #[cfg(target_arch = "x86_64")]
@@ -151,7 +151,7 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
     distances: *const u32,
     (a, stride): (*const f32, usize),
     (from, places, apart): (*const f32, *const u32, usize),
-    sums: *mut f32,
+    (sums, add): (*mut f32, bool),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -178,7 +178,8 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
         for (r, all) in all.iter().enumerate() {
             for (t, sum) in all.iter().enumerate() {
                 let to = sums.add((r * T + t) * X::LANES);
-                X::load(to).plus(one, *sum).store(to);
+                let sum = if add { X::load(to).plus(one, *sum) } else { *sum };
+                sum.store(to);
             }
         }
     }
@@ -186,5 +187,5 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
 
 for_each_level!(meeting: meeting_loop(
     vectors: usize, distances: *const u32, a: (*const f32, usize), from: (*const f32, *const u32, usize),
-    sums: *mut f32
+    sums: (*mut f32, bool)
 ));
