@@ -276,6 +276,10 @@ fn attention() {
     }
     let op = Op::Attention(Attention { heads: 1, causal: true, dropout: 0.0, seed: 4 });
     check("attention of one head", op, &[w([1, 19, 3]), w([1, 19, 3]), w([1, 19, 3])], 1);
+    for (causal, dropout) in [(true, 0.0), (false, 0.0), (true, 0.3)] {
+        let op = Op::Attention(Attention { heads: 1, causal, dropout, seed: 4 });
+        check("attention of whole strips", op, &[w([1, 32, 2]), w([1, 32, 2]), w([1, 32, 2])], 1);
+    }
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! Attention of several heads, and its gradient. Heads of different samples are independent and are shared out over
-//! the threads. Where a position sees only those before it, half of every square is zero, and products leave it out.
+//! the threads. A few positions at a time go all the way from scores to what is mixed, so that theirs stay in the
+//! first-level cache. Where a position sees only those before it, half of every square is zero, and products leave it out.
+
+use std::ops::Range;
 
 use tiercel_workload::graph::Attention;
 
 use super::args::{Args, Call};
 use super::elementwise::{chance, drop_part};
-use super::gemm::{Bias, Extent, Matrix, Part, Put, multiply_part};
-use super::loss::{dot, softmax_slope, softmax_square};
-use super::shares::{Boxes, Each, Lattice, Sheet};
+use super::gemm::{Extent, Matrix, Pack};
+use super::scores::{slope, softmax};
+use super::shares::{Boxes, Each};
+use super::simd::{Finish, Lying, Panels, STRIP, Strip, Tile, fetch, strip};
 use super::{random, room};
 
 /// The extents of one attention.
@@ -30,38 +34,41 @@ impl Heads {
         Heads { batch, heads, positions, width, head: width / heads, causal: attention.causal }
     }
 
-    /// Positions by positions.
-    fn scores(&self) -> Extent {
-        Extent::new(self.positions, self.positions, self.head).only(self.part(Part::Lower))
+    /// How many positions are seen by those before `end`.
+    fn seen(&self, end: usize) -> usize {
+        if self.causal { end } else { self.positions }
     }
 
-    /// Positions by features, of a square by rows.
-    fn mixed(&self) -> Extent {
-        Extent::new(self.positions, self.head, self.positions).only(self.part(Part::Before))
-    }
-
-    /// The same of a square by columns.
-    fn mixed_back(&self) -> Extent {
-        self.mixed().only(self.part(Part::After))
-    }
-
-    /// What there is to do of a product, where positions do not see all others.
-    fn part(&self, part: Part) -> Part {
-        if self.causal { part } else { Part::Whole }
-    }
-
-    /// How many positions one of them sees.
-    fn seen(&self, position: usize) -> usize {
-        if self.causal { position + 1 } else { self.positions }
+    /// The first position that sees this one.
+    fn seen_from(&self, position: usize) -> usize {
+        if self.causal { position } else { 0 }
     }
 
     fn square(&self) -> usize {
         self.positions * self.positions
     }
 
-    /// Scratch numbers of one thread: for products, and so many squares.
-    fn scratch(&self, squares: usize) -> usize {
-        room(self.scores().scratch().max(self.mixed().scratch())) + squares * room(self.square())
+    /// Numbers of all panels of a product of this depth with so many columns.
+    fn panels(&self, depth: usize, columns: usize) -> usize {
+        // Packing whole vectors may write a little beyond the last line.
+        room(columns.next_multiple_of(Tile::here().columns()) * depth + 64)
+    }
+
+    /// Numbers of panels whose columns are positions, and of those whose columns are features.
+    fn sizes(&self) -> [usize; 2] {
+        [self.panels(self.head, self.positions), self.panels(self.positions, self.head)]
+    }
+
+    /// Scratch numbers of one thread that goes forward.
+    fn forward(&self) -> usize {
+        let [positions, features] = self.sizes();
+        positions + features + room(STRIP * self.positions)
+    }
+
+    /// Scratch numbers of one thread that goes back.
+    fn backward(&self) -> usize {
+        let [positions, features] = self.sizes();
+        positions + 3 * features + 2 * room(self.square())
     }
 
     /// A tensor of batch, positions and width, of which every head of a sample is a box.
@@ -70,15 +77,62 @@ impl Heads {
         Boxes::new(numbers, extents, [1, self.positions, 1, self.head])
     }
 
+    /// Asks for some positions of the head after this one.
+    fn fetch_next(&self, at: usize, rows: &Range<usize>, all: &[&[f32]]) {
+        if at + 1 == self.batch * self.heads {
+            return;
+        }
+        let next = self.place(at + 1);
+        for numbers in all {
+            for row in rows.clone() {
+                fetch(&numbers[next + row * self.width..][..self.head]);
+            }
+        }
+    }
+
     /// Where a head begins in a tensor of batch, positions and width.
     fn place(&self, at: usize) -> usize {
         at / self.heads * self.positions * self.width + at % self.heads * self.head
     }
 }
 
-/// Scratch numbers of a forward or a backward call.
-pub(super) fn scratch(call: &Call, attention: Attention, threads: usize, backward: bool) -> usize {
-    Heads::new(call, attention).scratch(if backward { 2 } else { 1 }) * threads
+/// Scratch numbers of a forward call.
+pub(super) fn scratch(call: &Call, attention: Attention, threads: usize) -> usize {
+    Heads::new(call, attention).forward() * threads
+}
+
+/// Scratch numbers of a backward call.
+pub(super) fn scratch_backward(call: &Call, attention: Attention, threads: usize) -> usize {
+    Heads::new(call, attention).backward() * threads
+}
+
+/// Copies a matrix into panels, and returns them.
+fn pack<'s>(matrix: Matrix<'_>, depth: usize, columns: usize, to: &'s mut [f32]) -> Panels<'s> {
+    let wide = Tile::here().columns();
+    for (panel, first) in (0..columns).step_by(wide).enumerate() {
+        let lines = first..(first + wide).min(columns);
+        matrix.pack(0..depth, lines, wide, &mut to[panel * depth * wide..]);
+    }
+    Panels { numbers: to, deep: depth }
+}
+
+/// A strip becomes a multiple of a product over some depths, in the blocks that other products are summed in.
+fn product(depths: Range<usize>, a: Lying<'_>, b: Panels<'_>, factor: f32, mut to: Strip<'_>) {
+    let block = Extent::new(1, 1, b.deep).block;
+    let mut start = depths.start;
+    while start < depths.end {
+        let end = (start / block * block + block).min(depths.end);
+        let a = Lying { numbers: &a.numbers[start * a.along..], ..a };
+        let b = Panels { numbers: &b.numbers[start * Tile::here().columns()..], ..b };
+        let finish = Finish { factor, add: start > depths.start };
+        strip(end - start, a, b, finish, &mut to);
+        start = end;
+    }
+}
+
+/// The strips of so many rows.
+fn strips(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(STRIP).map(move |top| top..(top + STRIP).min(rows))
 }
 
 /// How the probabilities of a head are dropped.
@@ -96,8 +150,25 @@ impl Drop {
         (attention.dropout > 0.0).then_some(Drop { key, below, scale })
     }
 
-    fn apply(self, out: &mut [f32], from: Option<&[f32]>, head: usize) {
-        drop_part(out, from, (head * out.len()) as u64, self.key, self.below, self.scale);
+    /// `out` becomes what is left of the first `seen` probabilities of some rows of a head, of which `start` is the
+    /// first; so do gradients.
+    fn apply(
+        self,
+        start: usize,
+        seen: usize,
+        width: usize,
+        p: &[f32],
+        out: &mut [f32],
+        dp: Option<&mut [f32]>,
+    ) {
+        let mut dp = dp.map(|dp| dp.chunks_exact_mut(width));
+        for (i, (p, out)) in p.chunks_exact(width).zip(out.chunks_exact_mut(width)).enumerate() {
+            let start = (start + i * width) as u64;
+            drop_part(&mut out[..seen], Some(&p[..seen]), start, self.key, self.below, self.scale);
+            if let Some(dp) = dp.as_mut().and_then(|dp| dp.next()) {
+                drop_part(&mut dp[..seen], None, start, self.key, self.below, self.scale);
+            }
+        }
     }
 }
 
@@ -106,34 +177,36 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
     let (y, p, scratch) = (args.write(0)?, args.write(1)?, args.scratch());
     let h = Heads::new(args.call, attention);
     let drop = Drop::new(attention, args.moment);
-    let (products, square) = (h.scratch(0), h.square());
-    let probabilities = [h.batch * h.heads, h.positions, 1, h.positions];
-    let shares = (
-        Each::new(scratch, h.scratch(1)),
-        Boxes::new(p, probabilities, [1, h.positions, 1, h.positions]),
-        h.boxes(y),
-    );
-    let factor = 1.0 / (h.head as f32).sqrt();
+    let [positions, features] = h.sizes();
+    let (width, head) = (h.positions, h.head);
+    let probabilities = [h.batch * h.heads, width, 1, width];
+    let shares =
+        (Each::new(scratch, h.forward()), Boxes::new(p, probabilities, [1, width, 1, width]), h.boxes(y));
+    let factor = 1.0 / (head as f32).sqrt();
     args.pool.each(shares, |_, (scratch, mut p, mut y)| {
-        let (products, dropped) = scratch.split_at_mut(products);
+        let (k_panels, rest) = scratch.split_at_mut(positions);
+        let (v_panels, dropped) = rest.split_at_mut(features);
         for at in p.units() {
-            let place = h.place(at);
-            let (a, b) = (Matrix::strided(&q[place..], 1, h.width), Matrix::strided(&k[place..], 1, h.width));
-            let mut p = p.get(at);
-            let how = Put::new(Bias::None).scaled(factor);
-            multiply_part(h.scores(), &a, &b, (&mut p.matrix(), &how), products);
-            let p = p.whole();
-            softmax_square(p, h.positions, h.causal);
-            let used = match drop {
-                None => &*p,
-                Some(drop) => {
-                    drop.apply(&mut dropped[..square], Some(p), at);
-                    &dropped[..square]
+            let (place, mut p, mut y) = (h.place(at), p.get(at), y.get(at));
+            let (p, mut y) = (p.whole(), y.matrix());
+            let k_panels = pack(Matrix::strided(&k[place..], 1, h.width), head, width, k_panels);
+            let v_panels = pack(Matrix::strided(&v[place..], h.width, 1), width, head, v_panels);
+            for rows in strips(width) {
+                let (high, seen) = (rows.len(), h.seen(rows.end));
+                h.fetch_next(at, &rows, &[k, v]);
+                let whole = seen.next_multiple_of(Tile::here().lanes).min(width);
+                let p = &mut p[rows.start * width..rows.end * width];
+                let a = Lying { numbers: &q[place + rows.start * h.width..], row: h.width, along: 1 };
+                product(0..head, a, k_panels, factor, Strip::new(p, [high, whole], width));
+                softmax(p, width, h.causal.then_some(rows.start));
+                let mut used = &*p;
+                if let Some(drop) = drop {
+                    drop.apply(at * h.square() + rows.start * width, seen, width, p, dropped, None);
+                    used = dropped;
                 }
-            };
-            let (a, b) = (Matrix::by_line(used, h.positions), Matrix::strided(&v[place..], h.width, 1));
-            let mut y = y.get(at);
-            multiply_part(h.mixed(), &a, &b, (&mut y.matrix(), &Put::new(Bias::None)), products);
+                let a = Lying { numbers: used, row: width, along: 1 };
+                product(0..seen, a, v_panels, 1.0, y.strip(rows));
+            }
         }
     });
     Ok(())
@@ -145,51 +218,75 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
     let (dq, dk, dv, scratch) = (args.write(0)?, args.write(1)?, args.write(2)?, args.scratch());
     let h = Heads::new(args.call, attention);
     let drop = Drop::new(attention, args.moment);
-    let (products, square) = (h.scratch(0), h.square());
-    let shares = (Each::new(scratch, h.scratch(2)), h.boxes(dq), h.boxes(dk), h.boxes(dv));
-    let factor = 1.0 / (h.head as f32).sqrt();
+    let [positions, features] = h.sizes();
+    let (width, head, square) = (h.positions, h.head, h.square());
+    let shares = (Each::new(scratch, h.backward()), h.boxes(dq), h.boxes(dk), h.boxes(dv));
+    let factor = 1.0 / (head as f32).sqrt();
     args.pool.each(shares, |_, (scratch, mut dq, mut dk, mut dv)| {
-        let (products, squares) = scratch.split_at_mut(products);
-        let (dp, dropped) = squares.split_at_mut(room(square));
-        let (dp, dropped) = (&mut dp[..square], &mut dropped[..square]);
+        let (v_panels, rest) = scratch.split_at_mut(positions);
+        let (k_panels, rest) = rest.split_at_mut(features);
+        let (q_panels, rest) = rest.split_at_mut(features);
+        let (dy_panels, rest) = rest.split_at_mut(features);
+        let (ds, dropped) = rest.split_at_mut(room(square));
         for at in dq.units() {
-            let place = h.place(at);
+            let (place, mut dq, mut dk, mut dv) = (h.place(at), dq.get(at), dk.get(at), dv.get(at));
+            let (mut dq, mut dk, mut dv) = (dq.matrix(), dk.matrix(), dv.matrix());
             let p = &p[at * square..(at + 1) * square];
-            let used = match drop {
-                None => p,
-                Some(drop) => {
-                    drop.apply(dropped, Some(p), at);
-                    &*dropped
-                }
-            };
-            let rows = |numbers| Matrix::strided(numbers, 1, h.width);
             let columns = |numbers| Matrix::strided(numbers, h.width, 1);
-            let (plain, scaled) = (Put::new(Bias::None), Put::new(Bias::None).scaled(factor));
-            // dv = pᵀ · dy; dp = dy · vᵀ.
-            let (transposed, mut dv) = (Matrix::by_depth(used, h.positions), dv.get(at));
-            let to = (&mut dv.matrix(), &plain);
-            multiply_part(h.mixed_back(), &transposed, &columns(&dy[place..]), to, products);
-            let mut scores = Sheet::new(dp, Lattice::matrix(h.positions, h.positions, h.positions));
-            let to = (&mut scores.all(), &plain);
-            multiply_part(h.scores(), &rows(&dy[place..]), &rows(&v[place..]), to, products);
-            if let Some(drop) = drop {
-                drop.apply(dp, None, at);
+            let v_panels = pack(Matrix::strided(&v[place..], 1, h.width), head, width, v_panels);
+            let k_panels = pack(columns(&k[place..]), width, head, k_panels);
+            let q_panels = pack(columns(&q[place..]), width, head, q_panels);
+            let dy_panels = pack(columns(&dy[place..]), width, head, dy_panels);
+            for rows in strips(width) {
+                // dp = dy · vᵀ; dq = ds · k.
+                let (high, seen, of) = (rows.len(), h.seen(rows.end), rows.start * width..rows.end * width);
+                h.fetch_next(at, &rows, &[q, k, v, dy]);
+                let whole = seen.next_multiple_of(Tile::here().lanes).min(width);
+                let (p, ds) = (&p[of.clone()], &mut ds[of.clone()]);
+                let a = Lying { numbers: &dy[place + rows.start * h.width..], row: h.width, along: 1 };
+                product(0..head, a, v_panels, 1.0, Strip::new(ds, [high, whole], width));
+                if let Some(drop) = drop {
+                    drop.apply(at * square + of.start, seen, width, p, &mut dropped[of], Some(ds));
+                }
+                slope(p, ds, width, h.causal.then_some(rows.start));
+                let a = Lying { numbers: ds, row: width, along: 1 };
+                product(0..seen, a, k_panels, factor, dq.strip(rows));
             }
-            let rows = p.chunks_exact(h.positions).zip(dp.chunks_exact_mut(h.positions));
-            for (i, (p, dp)) in rows.enumerate() {
-                let (dp, rest) = dp.split_at_mut(h.seen(i));
-                let p = &p[..dp.len()];
-                softmax_slope(p, None, dot(p, dp), dp);
-                rest.fill(0.0);
+            let used = if drop.is_some() { &*dropped } else { p };
+            for rows in strips(width) {
+                // dv = pᵀ · dy; dk = dsᵀ · q.
+                let depths = h.seen_from(rows.start)..width;
+                let turned = |numbers| Lying { numbers, row: 1, along: width };
+                let a = turned(&used[rows.start..]);
+                product(depths.clone(), a, dy_panels, 1.0, dv.strip(rows.clone()));
+                product(depths, turned(&ds[rows.start..]), q_panels, factor, dk.strip(rows));
             }
-            // dq = ds · k; dk = dsᵀ · q.
-            let (ds, transposed) = (Matrix::by_line(dp, h.positions), Matrix::by_depth(dp, h.positions));
-            let (mut dq, mut dk) = (dq.get(at), dk.get(at));
-            let to = (&mut dq.matrix(), &scaled);
-            multiply_part(h.mixed(), &ds, &columns(&k[place..]), to, products);
-            let to = (&mut dk.matrix(), &scaled);
-            multiply_part(h.mixed_back(), &transposed, &columns(&q[place..]), to, products);
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Depths that begin and end within the blocks that they are summed in.
+    #[test]
+    fn depths_of_several_blocks_are_summed_once_each() {
+        let (deep, wide) = (600, Tile::here().columns());
+        let mut random = fastrand::Rng::with_seed(1);
+        let a: Vec<f32> = (0..deep * STRIP).map(|_| random.f32() - 0.5).collect();
+        let b: Vec<f32> = (0..deep * wide).map(|_| random.f32() - 0.5).collect();
+        for depths in [0..600, 0..10, 150..600, 200..201, 250..590, 400..600] {
+            let mut out = vec![7.0; STRIP * wide];
+            let a_lying = Lying { numbers: &a, row: 1, along: STRIP };
+            let to = Strip::new(&mut out, [STRIP, wide], wide);
+            product(depths.clone(), a_lying, Panels { numbers: &b, deep }, 2.0, to);
+            for (at, number) in out.iter().enumerate() {
+                let products = depths.clone().map(|k| a[k * STRIP + at / wide] * b[k * wide + at % wide]);
+                let expected = 2.0 * products.sum::<f32>();
+                assert!((number - expected).abs() < 1e-4, "{number} for {expected} of {depths:?}");
+            }
+        }
+    }
 }

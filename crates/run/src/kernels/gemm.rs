@@ -72,31 +72,6 @@ pub trait Take: Sync {
     );
 }
 
-/// What there is to do of a product whose rows and columns, or rows and depths, are the same positions. What is left
-/// out is left out in whole pieces: those on a diagonal are computed as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of it.
-    Whole,
-    /// Nothing right of the diagonal of C, which stays as it is there.
-    Lower,
-    /// Nothing right of the diagonal of A, where it is zero.
-    Before,
-    /// Nothing left of the diagonal of A, where it is zero.
-    After,
-}
-
-impl Part {
-    /// The depths of a block that matter to some rows.
-    fn depths(self, rows: &Range<usize>, block: &Range<usize>) -> Range<usize> {
-        match self {
-            Part::Whole | Part::Lower => block.clone(),
-            Part::Before => block.start..block.end.min(rows.end),
-            Part::After => block.start.max(rows.start)..block.end,
-        }
-    }
-}
-
 /// The extents of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -110,8 +85,6 @@ pub struct Extent {
     pub block: usize,
     /// The most panels of B that are copied at once.
     panels: usize,
-    /// What there is to do of it.
-    pub part: Part,
 }
 
 impl Extent {
@@ -125,12 +98,7 @@ impl Extent {
         let depth = units * unit;
         let blocks = depth.div_ceil(DEPTH.max(unit)).max(1);
         let block = units.div_ceil(blocks).max(1) * unit;
-        Extent { rows, columns, depth, block, panels: PANELS, part: Part::Whole }
-    }
-
-    /// The same of which only a part is done.
-    pub fn only(self, part: Part) -> Extent {
-        Extent { part, ..self }
+        Extent { rows, columns, depth, block, panels: PANELS }
     }
 
     /// The same for few rows, of a B that lies in rows far longer than a panel is wide.
@@ -227,11 +195,8 @@ pub fn multiply_part(
             let deep = depth.len();
             for (i, row) in some.clone().step_by(tile.rows).enumerate() {
                 let lines = row..(row + tile.rows).min(some.end);
-                let (stride, used) = (lines.len(), extent.part.depths(&lines, &depth));
-                if !used.is_empty() {
-                    let at = i * tile.rows * deep + (used.start - start) * stride;
-                    a.pack(used, lines, stride, &mut packed[at..]);
-                }
+                let stride = lines.len();
+                a.pack(depth.clone(), lines, stride, &mut packed[i * tile.rows * deep..]);
             }
             for column in columns.clone().step_by(wide) {
                 let lines = column..(column + wide).min(columns.end);
@@ -258,19 +223,12 @@ pub fn multiply_part(
                 ahead.start = ahead.end.min(ahead.start + nth * some.len().div_ceil(tile.rows));
                 for (i, row) in some.clone().step_by(tile.rows).enumerate() {
                     let high = tile.rows.min(some.end - row);
-                    let used = extent.part.depths(&(row..row + high), &depth);
-                    if used.is_empty() || (extent.part == Part::Lower && column >= row + high) {
-                        continue;
-                    }
                     c.expect(row..row + high, lines.clone());
-                    let (skip, from) = (used.start - start, i * tile.rows * deep);
-                    let (packed, panel) = (&packed[from + skip * high..], &panel[skip * stride..]);
+                    let packed = &packed[i * tile.rows * deep..];
                     let read = ahead.next().map_or(&[][..], |depth| b.ahead(depth, soon.clone()));
                     let soon = Soon { read, ..Soon::NOTHING };
-                    simd::product_ahead(used.len(), (high, vectors), packed, panel, &mut piece, soon);
-                    // Depths after the diagonal begin in the block that the diagonal is in.
-                    let first = at == 0 || (extent.part == Part::After && row >= start);
-                    how.take(c, row..row + high, lines.clone(), (&piece, stride), first);
+                    simd::product_ahead(deep, (high, vectors), packed, panel, &mut piece, soon);
+                    how.take(c, row..row + high, lines.clone(), (&piece, stride), at == 0);
                 }
             }
         }
@@ -358,23 +316,16 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Puts a product, or a multiple of it, into a matrix.
+/// Puts a product into a matrix.
 #[derive(Clone, Copy)]
 pub struct Put<'a> {
     bias: Bias<'a>,
-    factor: f32,
 }
 
 impl<'a> Put<'a> {
     /// The product and something more.
     pub fn new(bias: Bias<'a>) -> Put<'a> {
-        Put { bias, factor: 1.0 }
-    }
-
-    /// The product times a number.
-    pub fn scaled(mut self, factor: f32) -> Put<'a> {
-        self.factor = factor;
-        self
+        Put { bias }
     }
 }
 
@@ -402,71 +353,17 @@ simd::wide! {
         stride: usize,
         first: bool,
     ) {
-        let factor = how.factor;
         let mut to = to.stretch(columns.clone());
         for (at, row) in rows.enumerate() {
             let (out, piece) = (to.row(row), &piece[at * stride..][..stride]);
             match (first, how.bias) {
-                (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p * factor),
+                // Of a plain copy the compiler would make a call, which takes longer than so few numbers do.
+                (true, Bias::None) => out.iter_mut().zip(piece).for_each(|(out, p)| *out = p + 0.0),
                 (true, Bias::Columns(bias)) => {
                     let bias = &bias[columns.clone()];
-                    out.iter_mut().zip(piece).zip(bias).for_each(|((out, p), b)| *out = p * factor + b);
+                    out.iter_mut().zip(piece).zip(bias).for_each(|((out, p), b)| *out = p + b);
                 }
-                _ => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p * factor),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn numbers(count: usize, seed: u64) -> Vec<f32> {
-        let mut random = fastrand::Rng::with_seed(seed);
-        (0..count).map(|_| random.f32() - 0.5).collect()
-    }
-
-    /// C as one part of a product leaves it, where C was `before`.
-    fn product(
-        n: usize,
-        m: usize,
-        a: &Matrix<'_>,
-        b: &Matrix<'_>,
-        [depth, before]: [usize; 2],
-        part: Part,
-    ) -> Vec<f32> {
-        let extent = Extent::new(n, m, depth).only(part);
-        let (mut scratch, mut c) = (vec![f32::NAN; extent.scratch()], vec![before as f32; n * m]);
-        let mut sheet = Sheet::new(&mut c, Lattice::matrix(n, m, m));
-        multiply_part(extent, a, b, (&mut sheet.all(), &Put::new(Bias::None)), &mut scratch);
-        c
-    }
-
-    #[test]
-    fn parts_of_triangles_are_as_good_as_all_of_them() {
-        // Small, several pieces, several blocks of depth, and several blocks of rows.
-        for n in [1, 13, 15, 64, 300, 600] {
-            let (mut a, b) = (numbers(n * n, 1), numbers(n * 40, 2));
-            for (i, row) in a.chunks_exact_mut(n).enumerate() {
-                row[i + 1..].fill(0.0);
-            }
-            let b = Matrix::by_depth(&b, 40);
-            let [rows, columns] = [Matrix::by_line(&a, n), Matrix::by_depth(&a, n)];
-            let both = |a, part| [Part::Whole, part].map(|part| product(n, 40, a, &b, [n, 7], part));
-            for (a, part) in [(&rows, Part::Before), (&columns, Part::After)] {
-                let [whole, less] = both(a, part);
-                assert_eq!(whole, less, "{part:?} of {n}");
-            }
-            let (q, k) = (numbers(n * 20, 3), numbers(n * 20, 4));
-            let [q, k] = [&q, &k].map(|x| Matrix::by_line(x, 20));
-            let [whole, less] = [Part::Whole, Part::Lower].map(|part| product(n, n, &q, &k, [20, 7], part));
-            for (i, (whole, less)) in whole.chunks_exact(n).zip(less.chunks_exact(n)).enumerate() {
-                assert_eq!(whole[..=i], less[..=i], "row {i} of {n}");
-                assert!(
-                    less[i + 1..].iter().zip(&whole[i + 1..]).all(|(l, w)| l == w || *l == 7.0),
-                    "{i} of {n}"
-                );
+                _ => out.iter_mut().zip(piece).for_each(|(out, p)| *out += p),
             }
         }
     }

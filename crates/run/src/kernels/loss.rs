@@ -27,7 +27,7 @@ fn largest<L: Lanes>(l: L, row: &[f32]) -> f32 {
 
 /// The larger number, the first one where the second is none.
 #[inline(always)]
-fn larger(best: f32, x: f32) -> f32 {
+pub(super) fn larger(best: f32, x: f32) -> f32 {
     if x > best { x } else { best }
 }
 
@@ -71,23 +71,11 @@ fn scale<L: Lanes>(l: L, row: &mut [f32], factor: f32) {
 
 /// Replaces a row by its softmax; returns its largest element, and the sum of its exponentials.
 #[inline(always)]
-fn softmax_row<L: Lanes>(l: L, row: &mut [f32]) -> [f32; 2] {
+pub(super) fn softmax_row<L: Lanes>(l: L, row: &mut [f32]) -> [f32; 2] {
     let shift = largest(l, row);
     let sum = exponentials(l, row, shift);
     scale(l, row, 1.0 / sum);
     [shift, sum]
-}
-
-lanes! {
-    /// Replaces rows by their softmax, each of the elements up to its own place where they form a triangle, and of zeros
-    /// from there on.
-    pub(super) fn softmax_square(l; rows: &mut [f32], width: usize, triangle: bool) {
-        for (i, row) in rows.chunks_exact_mut(width).enumerate() {
-            let (seen, rest) = row.split_at_mut(if triangle { i + 1 } else { width });
-            softmax_row(l, seen);
-            rest.fill(0.0);
-        }
-    }
 }
 
 lanes! {
@@ -97,25 +85,31 @@ lanes! {
     }
 }
 
+/// Σ a · b.
+#[inline(always)]
+pub(super) fn dot_row<L: Lanes>(l: L, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [Sums::new(l); 2];
+    let whole = a.len() / (2 * LANES) * (2 * LANES);
+    for first in (0..whole).step_by(2 * LANES) {
+        for (half, sums) in sums.iter_mut().enumerate() {
+            for part in (0..LANES).step_by(L::COUNT) {
+                let at = first + half * LANES + part;
+                sums.add(l, part, l.mul(l.load(a, at), l.load(b, at)));
+            }
+        }
+    }
+    for at in (whole..a.len()).step_by(L::COUNT) {
+        let product = l.mul(l.load_some(a, at), l.load_some(b, at));
+        sums[(at - whole) / LANES].add(l, at % LANES, product);
+    }
+    let [first, second] = sums;
+    first.total(l) + second.total(l)
+}
+
 lanes! {
     /// Σ a · b.
     pub(super) fn dot(l; a: &[f32], b: &[f32]) -> f32 {
-        let mut sums = [Sums::new(l); 2];
-        let whole = a.len() / (2 * LANES) * (2 * LANES);
-        for first in (0..whole).step_by(2 * LANES) {
-            for (half, sums) in sums.iter_mut().enumerate() {
-                for part in (0..LANES).step_by(L::COUNT) {
-                    let at = first + half * LANES + part;
-                    sums.add(l, part, l.mul(l.load(a, at), l.load(b, at)));
-                }
-            }
-        }
-        for at in (whole..a.len()).step_by(L::COUNT) {
-            let product = l.mul(l.load_some(a, at), l.load_some(b, at));
-            sums[(at - whole) / LANES].add(l, at % LANES, product);
-        }
-        let [first, second] = sums;
-        first.total(l) + second.total(l)
+        dot_row(l, a, b)
     }
 }
 
@@ -227,7 +221,7 @@ pub(super) fn softmax(mut args: Args<'_, '_>) -> Result<(), String> {
 
 wide! {
     /// dx = y · (dy − s), where an absent dy lies in dx.
-    pub(super) fn softmax_slope(y: &[f32], dy: Option<&[f32]>, s: f32, dx: &mut [f32]) {
+    fn softmax_slope(y: &[f32], dy: Option<&[f32]>, s: f32, dx: &mut [f32]) {
         match dy {
             Some(dy) => dx.iter_mut().zip(y).zip(dy).for_each(|((dx, y), dy)| *dx = y * (dy - s)),
             None => dx.iter_mut().zip(y).for_each(|(dx, y)| *dx = y * (*dx - s)),

@@ -28,6 +28,7 @@ pub mod random;
 mod recurrent;
 mod response;
 mod samples;
+mod scores;
 pub mod shares;
 pub mod simd;
 mod update;
@@ -311,8 +312,8 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::CrossEntropy => call.len(1),
         Op::BinaryCrossEntropy | Op::MeanSquare => call.len(0).div_ceil(loss::PIECE),
         Op::ResponseNormBackward(_) => response::scratch(call, threads),
-        Op::Attention(a) => attention::scratch(call, *a, threads, false),
-        Op::AttentionBackward(a) => attention::scratch(call, *a, threads, true),
+        Op::Attention(a) => attention::scratch(call, *a, threads),
+        Op::AttentionBackward(a) => attention::scratch_backward(call, *a, threads),
         Op::LstmCell | Op::LstmCellBackwardData | Op::LstmCellBackwardWeight => {
             recurrent::scratch(call, threads)
         }

@@ -42,6 +42,11 @@ impl<'a> Samples<'a> {
         count.min(self.step - at % self.step)
     }
 
+    /// Numbers of one sample, counted from the first of the first sample.
+    pub fn numbers(&self, range: std::ops::Range<usize>) -> &'a [f32] {
+        &self.from(range.start / self.size)[range.start % self.size..][..range.len()]
+    }
+
     /// Part number `part`.
     pub fn part(&self, part: usize) -> &'a [f32] {
         self.parts[part]

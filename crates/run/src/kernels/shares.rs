@@ -271,6 +271,12 @@ impl<'s, T> OneBox<'s, T> {
         start + last.start..start + last.end
     }
 
+    /// Asks for the memory of some numbers of the array that will be written soon.
+    #[inline]
+    pub fn expect(&self, range: Range<usize>) {
+        self.numbers.expect(range);
+    }
+
     /// These numbers, to be written.
     #[inline(always)]
     pub fn run(&mut self, at: [usize; 3]) -> &mut [T] {
@@ -470,6 +476,20 @@ impl<T> Block<'_, T> {
             let at = place + row * self.lattice.row;
             self.numbers.expect(at..at + span);
         }
+    }
+}
+
+impl Block<'_, f32> {
+    /// Some rows of a block of a plain matrix.
+    pub fn strip(&mut self, rows: Range<usize>) -> simd::Strip<'_> {
+        let inside = rows.start >= self.rows.start && rows.end <= self.rows.end && !self.columns.is_empty();
+        let (place, most) = self.place(self.columns.start);
+        let plain = self.lattice.steps[1] == 1 && most >= self.columns.len();
+        assert!(inside && plain, "rows of the block, whose columns lie side by side");
+        let start = self.numbers.start.wrapping_add(place + rows.start * self.lattice.row);
+        // SAFETY: the cells are this block's, which a sheet or a box has found to be within its numbers, and it is
+        // borrowed as long as the strip.
+        unsafe { simd::Strip::at(start, [rows.len(), self.columns.len()], self.lattice.row) }
     }
 }
 

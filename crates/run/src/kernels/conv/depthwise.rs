@@ -5,12 +5,14 @@ use crate::kernels::pool::Pool;
 use crate::kernels::samples::Samples;
 use crate::kernels::simd::{Depthwise, Weights};
 
-/// A convolution of every channel with a window of its own.
+/// A convolution of every channel with a window of its own, or with several.
 pub(super) struct Planes {
     task: Task,
     shape: Depthwise,
     batch: usize,
+    /// Channels of the wide side, and how many of the narrow side each of them has.
     channels: usize,
+    times: usize,
     /// Channels that are computed at once.
     together: usize,
     /// Weights of a channel.
@@ -22,7 +24,7 @@ impl Planes {
     pub fn new(g: &Geometry, task: Task) -> Option<Planes> {
         let (window, stride, channels) = (g.window[0], g.stride[0], g.wide.channels);
         let plain = g.window == [window; 2] && g.stride == [stride; 2] && g.dilation == [1; 2];
-        let single = g.groups == channels && g.groups == g.narrow.channels;
+        let (single, times) = (g.groups == channels, g.narrow.channels / channels);
         let sides = [g.wide, g.narrow].map(|side| [side.height, side.width]);
         let shape = match task {
             // A pixel of the wide side is met by the same window, turned around.
@@ -43,29 +45,42 @@ impl Planes {
             }
             _ => Depthwise { from: sides[0], to: sides[1], before: g.before, window, stride, rises: false },
         };
-        (plain && single && shape.here()).then(|| Planes {
+        let together = if times == 1 { shape.together(channels) } else { 1 };
+        // Several windows of a channel are taken one by one: not of planes that share a vector, nor of those that rise.
+        let simple = times == 1 || (!shape.rises && shape.together(4) == 1);
+        let batch = g.wide.batch;
+        (plain && single && simple && shape.here()).then(|| Planes {
             task,
             shape,
-            batch: g.wide.batch,
+            batch,
             channels,
-            together: shape.together(channels),
+            times,
+            together,
             taps: g.taps(),
         })
     }
 
     /// Computes one side from the other.
     pub fn run(&self, pool: &mut Pool, w: &[f32], bias: Option<&[f32]>, from: &[f32], to: &mut [f32]) {
-        let (some, taps) = (self.together, self.taps);
+        let (some, taps, rises) = (self.together, self.taps, self.shape.rises);
         let [read, written] = [self.shape.from, self.shape.to].map(|[rows, columns]| some * rows * columns);
+        let wide = self.task == Task::Wide;
+        // How many planes that are written have the same to read, and how many that are read have the same to write.
+        let (shared, summed) = if wide { (1, self.times) } else { (self.times, 1) };
         pool.rows(to, written, |start, to| {
             for (unit, to) in (start..).zip(to.chunks_exact_mut(written)) {
-                let first = unit * some % self.channels;
-                let weights = Weights {
-                    taps: &w[first * taps..][..some * taps],
-                    turned: self.task == Task::Wide && !self.shape.rises,
-                    begin: bias.map(|bias| &bias[first..first + some]),
-                };
-                self.shape.slide(some, weights, &from[unit * read..][..read], to);
+                for part in 0..summed {
+                    let plane = unit * some * summed + part;
+                    let first = plane % (self.channels * self.times);
+                    let weights = Weights {
+                        taps: &w[first * taps..][..some * taps],
+                        turned: wide && !rises,
+                        begin: bias.map(|bias| &bias[unit * some % bias.len()..][..some]),
+                        add: part > 0,
+                    };
+                    let from = &from[plane / (some * shared) * read..][..read];
+                    self.shape.slide(some, weights, from, to);
+                }
             }
         });
     }
@@ -77,10 +92,15 @@ impl Planes {
         pool.sums(self.batch * sizes[0] * some, dw, some * taps, |start, dw| {
             for (unit, dw) in (start..).zip(dw.chunks_exact_mut(some * taps)) {
                 let mut sums = [[0f32; 16]; 25];
-                for n in 0..self.batch {
-                    let [wide, narrow] = [(wide, sizes[0]), (narrow, sizes[1])]
-                        .map(|(side, size)| &side.from(n)[unit * some * size..]);
-                    self.shape.meet(some, wide, narrow, sizes.map(|size| size * self.channels), &mut sums);
+                let planes = [unit * some / self.times, unit * some];
+                let next = [sizes[0] * self.channels, sizes[1] * self.channels * self.times];
+                let mut done = 0;
+                while done < self.batch {
+                    let images = wide.beside(done, self.batch - done);
+                    let [wide, narrow] =
+                        [(wide, 0), (narrow, 1)].map(|(side, at)| &side.from(done)[planes[at] * sizes[at]..]);
+                    self.shape.meet(some, images, wide, narrow, next, &mut sums);
+                    done += images;
                 }
                 for (at, dw) in dw.iter_mut().enumerate() {
                     let lanes = sums[at % taps].chunks_exact(16 / some).nth(at / taps);

@@ -2,291 +2,24 @@
 //! every tap of every channel is the same stretch of numbers at another distance (`simd::shifted`).
 //!
 //! That is for convolutions in which a number is met too few times to be worth a place in a panel: first and last
-//! layers, groups, and depthwise convolutions, whose products have few rows or little depth. There is a plane for every
-//! remainder of the stride; the pixels of one phase of the result are computed row after row as one run, and the
-//! columns between rows are thrown away; small images are laid one below the other.
+//! layers, groups, and depthwise convolutions, whose products have few rows or little depth. The pixels of one phase of
+//! the result are computed row after row as one run, and the columns between rows are thrown away; where a row is half a
+//! vector, two rows make one, and there is nothing between them.
 
-use super::window::{Tap, Taps};
+use super::frame::{Ahead, Frame, side};
+use super::window::Taps;
 use super::{Geometry, Image, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Layout, Shifts, Tile, fetch, lay, lay_pairs, shifted};
-
-/// The most planes of a channel along one axis.
-const PLANES: usize = 4;
-
-/// Numbers of all planes of a block, at most: they stay in a second-level cache, beside the filters.
-const BLOCK: usize = 64 << 10;
+use crate::kernels::simd::{Layout, Pairs, Shifts, Tile, fetch, lay, lay_pairs, shifted, shifted_pairs};
 
 /// Numbers of a group's filters, at most, where panels would do as well.
 const FILTERS: usize = 160 << 10;
 
 /// How many times the pixels that are wanted may be computed, where panels would do as well.
 const WASTE: f64 = 1.15;
-
-/// Pixels of a small image: as many are laid one below the other as make this many.
-const SMALL: usize = 1 << 10;
-
-/// How the read side lies in planes along one axis: pixel i of the plane of a remainder is pixel
-/// i · step + remainder − before of the image.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    step: usize,
-    before: isize,
-    /// The remainders that have a plane.
-    remainders: [usize; PLANES],
-    planes: usize,
-    /// How many pixels further than the first a tap may be.
-    reach: usize,
-    /// Pixels of the image, and of one phase of the result.
-    image: usize,
-    grid: usize,
-}
-
-impl Axis {
-    /// The axis that windows slide along with their stride.
-    fn narrow(g: &Geometry, axis: usize) -> Option<Axis> {
-        let (step, image, grid) = (g.stride[axis], side(g.wide)[axis], side(g.narrow)[axis]);
-        let (mut remainders, mut planes) = ([0; PLANES], 0);
-        for remainder in 0..step {
-            if (0..g.window[axis]).any(|k| k * g.dilation[axis] % step == remainder) {
-                *remainders.get_mut(planes)? = remainder;
-                planes += 1;
-            }
-        }
-        let reach = (g.window[axis] - 1) * g.dilation[axis] / step;
-        Some(Axis { step, before: g.before[axis] as isize, remainders, planes, reach, image, grid })
-    }
-
-    /// The axis along which every phase of the wide side sees its taps of the narrow one.
-    fn wide(g: &Geometry, axis: usize) -> Option<Axis> {
-        let step = g.stride[axis] as isize;
-        let offsets = || {
-            let all = (0..g.stride[axis]).flat_map(|p| (0..g.window[axis]).map(move |k| (p, k)));
-            all.map(|(p, k)| (p + g.before[axis]) as isize - (k * g.dilation[axis]) as isize)
-                .filter(|offset| offset % step == 0)
-                .map(|offset| offset / step)
-        };
-        let (least, most) = (offsets().min()?, offsets().max()?);
-        let grid = side(g.wide)[axis].div_ceil(g.stride[axis]);
-        let (image, reach) = (side(g.narrow)[axis], (most - least) as usize);
-        Some(Axis { step: 1, before: -least, remainders: [0; PLANES], planes: 1, reach, image, grid })
-    }
-
-    /// The plane in which a tap finds its pixels, and how far from the first.
-    fn find(&self, offset: isize) -> (usize, usize) {
-        let place = (offset + self.before) as usize;
-        let plane = self.remainders[..self.planes].iter().position(|r| *r == place % self.step);
-        (plane.expect("every tap has a plane"), place / self.step)
-    }
-
-    /// The pixels of a plane of `length`, from pixel `first` of the grid on, that are in the image, and where there the
-    /// first of them is.
-    fn inside(&self, first: usize, length: usize, plane: usize) -> (std::ops::Range<usize>, usize) {
-        let origin = (first * self.step + self.remainders[plane]) as isize - self.before;
-        let low = ((-origin).max(0) as usize).div_ceil(self.step).min(length);
-        let high = ((self.image as isize - origin).max(0) as usize).div_ceil(self.step).clamp(low, length);
-        (low..high, (origin + (low * self.step) as isize).max(0) as usize)
-    }
-}
-
-/// The size of pieces, of which none is larger than `most` and all are about as large.
-fn evenly(all: usize, most: usize) -> usize {
-    all.div_ceil(all.div_ceil(most).max(1))
-}
-
-fn side(image: Image) -> [usize; 2] {
-    [image.height, image.width]
-}
-
-/// How the read side of one group lies in planes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    axes: [Axis; 2],
-    read: Image,
-    /// Channels of a group on the side that is read.
-    channels: usize,
-    /// Rows of the grid in a block, and images.
-    pub band: usize,
-    pub stack: usize,
-    /// How many images there would be in a block if there were many.
-    most: usize,
-    /// The distance of rows in a plane.
-    pub pitch: usize,
-    /// Numbers of a plane.
-    plane: usize,
-}
-
-impl Frame {
-    /// The frame of a task; the weights' gradient reads the wide side like the narrow task.
-    pub fn new(g: &Geometry, task: Task) -> Option<Frame> {
-        let (wide, narrow) = g.group();
-        let (axes, read, channels) = match task {
-            Task::Wide => ([Axis::wide(g, 0)?, Axis::wide(g, 1)?], g.narrow, narrow),
-            _ => ([Axis::narrow(g, 0)?, Axis::narrow(g, 1)?], g.wide, wide),
-        };
-        let (height, pitch) = (axes[0].grid, axes[1].grid + axes[1].reach);
-        let planes = channels * axes[0].planes * axes[1].planes;
-        let rows = BLOCK / (planes * pitch);
-        let whole = height + axes[0].reach;
-        let (band, most) = if rows >= whole {
-            (height, SMALL.div_ceil(whole * pitch).min(rows / whole).max(1))
-        } else {
-            (evenly(height, rows.checked_sub(axes[0].reach).filter(|band| *band >= 2)?), 1)
-        };
-        let frame = Frame { axes, read, channels, band, stack: most, most, pitch, plane: 0 };
-        Some(frame.of(evenly(read.batch, most)))
-    }
-
-    /// The same with so many images in a block.
-    fn of(self, stack: usize) -> Frame {
-        Frame { stack, plane: stack * self.height() * self.pitch, ..self }
-    }
-
-    /// The same as it is for large batches: what depends on it does not depend on the batch.
-    pub fn full(&self) -> Frame {
-        self.of(self.most)
-    }
-
-    /// Rows of a block in a plane.
-    pub fn height(&self) -> usize {
-        self.band + self.axes[0].reach
-    }
-
-    /// The pixels of one phase of the result in a block, as one run.
-    pub fn run(&self) -> usize {
-        ((self.stack - 1) * self.height() + self.band - 1) * self.pitch + self.axes[1].grid
-    }
-
-    /// How many times the pixels that are wanted are computed, in large batches: what follows from it, and with it the
-    /// order in which numbers are summed, is the same for a batch and for its parts.
-    pub fn waste(&self) -> f64 {
-        let [down, across] = self.axes;
-        let (bands, wanted) = (down.grid.div_ceil(self.band), self.most * down.grid * across.grid);
-        (bands * self.full().run().next_multiple_of(16)) as f64 / wanted as f64
-    }
-
-    /// Numbers of all planes, with room for a vector at the end.
-    pub fn len(&self) -> usize {
-        self.channels * self.axes[0].planes * self.axes[1].planes * self.plane + 16
-    }
-
-    /// The blocks of the grid: images, by as many as are stacked, and bands of rows.
-    pub fn blocks(&self) -> usize {
-        self.read.batch.div_ceil(self.stack) * self.axes[0].grid.div_ceil(self.band)
-    }
-
-    /// The first image of a block, how many there are, and the first row.
-    pub fn block(&self, at: usize) -> (usize, usize, usize) {
-        let bands = self.axes[0].grid.div_ceil(self.band);
-        let image = at / bands * self.stack;
-        (image, self.stack.min(self.read.batch - image), at % bands * self.band)
-    }
-
-    /// How far from a run's first number a tap of a channel is.
-    pub fn distance(&self, channel: usize, tap: Tap) -> u32 {
-        let ((a, down), (b, across)) = (self.axes[0].find(tap.row), self.axes[1].find(tap.column));
-        let plane = (channel * self.axes[0].planes + a) * self.axes[1].planes + b;
-        (plane * self.plane + down * self.pitch + across) as u32
-    }
-
-    /// What a block of a group's channels will be laid out from.
-    pub fn ahead<'x>(&self, block: usize, first_channel: usize, from: Samples<'x>) -> Ahead<'x> {
-        let (image, images, row) = self.block(block);
-        let (size, whole) = (self.read.plane(), self.read.size());
-        let (images, from) = (from.beside(image, images), from.from(image));
-        let start = first_channel * size;
-        if self.band == self.axes[0].grid {
-            let length = self.channels * size;
-            return Ahead { from, start, apart: whole, length, left: images, done: 0 };
-        }
-        let (rows, top) = self.axes[0].inside(row, self.height(), 0);
-        let length = (rows.len() * self.axes[0].step).min(self.read.height - top) * self.read.width;
-        Ahead {
-            from,
-            start: start + top * self.read.width,
-            apart: size,
-            length,
-            left: self.channels,
-            done: 0,
-        }
-    }
-
-    /// Lays a block of a group's channels out, in planes that were zero before the first block.
-    pub fn fill(&self, block: usize, first_channel: usize, from: Samples<'_>, planes: &mut [f32]) {
-        let (image, images, row) = self.block(block);
-        let [down, across] = self.axes;
-        let (height, width) = (self.height(), self.read.width);
-        let banded = self.band < down.grid;
-        for c in 0..self.channels {
-            for (a, b) in (0..down.planes).flat_map(|a| (0..across.planes).map(move |b| (a, b))) {
-                let (rows, top) = down.inside(row, height, a);
-                let (columns, left) = across.inside(0, self.pitch, b);
-                let plane = (c * down.planes + a) * across.planes + b;
-                let plane = &mut planes[plane * self.plane..][..self.plane];
-                if banded {
-                    plane[..rows.start * self.pitch].fill(0.0);
-                    plane[rows.end * self.pitch..].fill(0.0);
-                }
-                if rows.is_empty() || columns.is_empty() {
-                    continue;
-                }
-                let start = (first_channel + c) * self.read.plane() + top * width + left;
-                let mut done = 0;
-                while done < images {
-                    let some = from.beside(image + done, images - done);
-                    let to = &mut plane[(done * height + rows.start) * self.pitch + columns.start..];
-                    let layout = Layout {
-                        counts: [some, rows.len(), columns.len()],
-                        from: [self.read.size(), down.step * width, across.step],
-                        to: [height * self.pitch, self.pitch],
-                    };
-                    lay(layout, &from.from(image + done)[start..], 0.0, to);
-                    done += some;
-                }
-            }
-        }
-    }
-}
-
-/// The numbers of a block that comes next, which are asked for while this one is computed.
-pub(super) struct Ahead<'x> {
-    from: &'x [f32],
-    /// Stretches of numbers: the first, the distance of the next, their length, and how many.
-    start: usize,
-    apart: usize,
-    length: usize,
-    left: usize,
-    /// How much of the first has been asked for.
-    done: usize,
-}
-
-impl<'x> Ahead<'x> {
-    /// Nothing comes.
-    pub fn nothing() -> Ahead<'static> {
-        Ahead { from: &[], start: 0, apart: 0, length: 0, left: 0, done: 0 }
-    }
-
-    /// All that comes, in numbers.
-    pub fn len(&self) -> usize {
-        self.length * self.left
-    }
-
-    /// Asks for about so many numbers.
-    pub fn fetch(&mut self, mut count: usize) {
-        while count > 0 && self.left > 0 {
-            let some = count.min(self.length - self.done);
-            let at = self.start + self.done;
-            fetch(&self.from[at..at + some]);
-            (count, self.done) = (count - some, self.done + some);
-            if self.done == self.length {
-                (self.start, self.left, self.done) = (self.start + self.apart, self.left - 1, 0);
-            }
-        }
-    }
-}
 
 /// A convolution of one side to the other that is computed this way.
 pub(super) struct Direct<'g> {
@@ -326,12 +59,17 @@ impl<'g> Direct<'g> {
         Some(Direct { g, task, frame, written, rows, tile, phases, run, depth })
     }
 
-    /// Scratch numbers of one thread: planes, runs of a tile for every phase of a row, filters, distances.
+    /// Scratch numbers of one thread: planes, runs of a tile for every phase of a row, filters, distances,
+    /// places of pairs.
     pub fn scratch(&self) -> usize {
         // A part of a batch may stack more images than the batch, and has to do with the same.
-        let frame = self.frame.full();
-        let runs = self.phases[1] * self.tile * frame.run().next_multiple_of(Tile::here().lanes);
-        room(frame.len()) + room(runs) + room(self.rows * self.depth) + room(self.depth)
+        let (frame, lanes) = (self.frame.full(), Tile::here().lanes);
+        let run = frame.run().next_multiple_of(lanes);
+        room(frame.len())
+            + room(self.phases[1] * self.tile * run)
+            + room(self.rows * self.depth)
+            + room(self.depth)
+            + room(run / lanes)
     }
 
     fn taps(&self, phase: [usize; 2]) -> Taps<'g> {
@@ -386,15 +124,15 @@ impl<'g> Direct<'g> {
         }
     }
 
-    /// Computes one phase of a tile of a block.
+    /// Computes one phase of a tile of a block, and does something after every piece.
     fn compute(
         &self,
         planes: &[f32],
         rows: usize,
         filters: &[f32],
-        distances: &[u32],
+        (distances, pairs): (&[u32], Pairs<'_>),
         runs: &mut [f32],
-        ahead: (&mut Ahead<'_>, usize),
+        mut meanwhile: impl FnMut(),
     ) {
         if distances.is_empty() {
             return runs.fill(0.0);
@@ -403,9 +141,15 @@ impl<'g> Direct<'g> {
         let mut at = 0;
         while at < self.run {
             let vectors = ((self.run - at) / lanes).min(most);
-            shifted(shifts, (rows, vectors), filters, &planes[at..], (&mut runs[at..], self.run));
+            let to = (&mut runs[at..], self.run);
+            if pairs.is_empty() {
+                shifted(shifts, (rows, vectors), filters, &planes[at..], to);
+            } else {
+                let some = pairs.range(at / lanes..at / lanes + vectors);
+                shifted_pairs(shifts, (rows, some), filters, planes, to);
+            }
             at += vectors * lanes;
-            ahead.0.fetch(ahead.1);
+            meanwhile();
         }
     }
 
@@ -417,10 +161,12 @@ impl<'g> Direct<'g> {
         if rows == 0 {
             return;
         }
-        let (to, each, pitch) = (&mut block[phase * width..], self.tile * self.run, self.frame.pitch);
+        let (to, each, pitch) = (&mut block[phase * width..], self.tile * self.run, self.frame.steps()[0]);
         match across {
             1 => {
-                let counts = [1, rows, width];
+                // Rows that lie side by side on both sides are one.
+                let whole = down == 1 && pitch == width;
+                let counts = if whole { [1, 1, rows * width] } else { [1, rows, width] };
                 lay(Layout { counts, from: [0, pitch, 1], to: [0, down * width] }, runs, begin, to);
             }
             2 => lay_pairs(([runs, &runs[each..]], pitch), (rows, width), begin, (to, down * width)),
@@ -444,12 +190,14 @@ impl<'g> Direct<'g> {
         to: &mut [f32],
         scratch: &mut [f32],
     ) {
-        let from = Samples::one(from, self.frame.read.size());
+        let samples = Samples::one(from, self.g.read(self.task).size());
         let shares = (Each::new(scratch, self.scratch()), self.boxes(to));
         pool.each(shares, |_, (scratch, mut boxes)| {
             let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
             let (runs, rest) = rest.split_at_mut(room(self.phases[1] * self.tile * self.run));
-            let (filters, distances) = rest.split_at_mut(room(self.rows * self.depth));
+            let (filters, rest) = rest.split_at_mut(room(self.rows * self.depth));
+            let (distances, places) = rest.split_at_mut(room(self.depth));
+            let pairs = self.frame.pair(bytemuck::cast_slice_mut(places));
             let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
             planes.fill(0.0);
             self.measure(distances);
@@ -460,14 +208,15 @@ impl<'g> Direct<'g> {
                     let size = self.rows * self.depth;
                     self.pack(&w[group * size..][..size], filters);
                 }
-                self.frame.fill(block, group * self.frame.channels, from, planes);
+                self.frame.fill(block, group * self.frame.channels, samples, planes);
                 let ahead = if unit + 1 < units.end {
                     let (group, block) = self.unit(unit + 1);
-                    self.frame.ahead(block, group * self.frame.channels, from)
+                    self.frame.ahead(block, group * self.frame.channels)
                 } else {
                     Ahead::nothing()
                 };
-                self.block(group, bias, planes, filters, distances, runs, ahead, (block, boxes.get(unit)));
+                let to = (block, boxes.get(unit));
+                self.block(group, bias, planes, filters, (distances, pairs), runs, (from, ahead), to);
             }
         });
     }
@@ -506,17 +255,17 @@ impl<'g> Direct<'g> {
         bias: Option<&[f32]>,
         planes: &[f32],
         filters: &[f32],
-        distances: &[u32],
+        (distances, pairs): (&[u32], Pairs<'_>),
         runs: &mut [f32],
-        mut ahead: Ahead<'_>,
+        (from, mut ahead): (&[f32], Ahead),
         (block, mut to): (usize, OneBox<'_, f32>),
     ) {
         // How much to ask for after each piece of a run.
         let pieces = self.run.div_ceil(Shifts::vectors(self.tile) * Tile::here().lanes);
         let pieces = pieces * self.rows.div_ceil(self.tile) * self.phases[0] * self.phases[1];
-        let each = ahead.len().div_ceil(pieces).next_multiple_of(16);
         let (image, images, first) = self.frame.block(block);
-        let height = self.frame.height() * self.frame.pitch;
+        let each = ahead.each(pieces);
+        let height = self.frame.steps()[1];
         for top in (0..self.rows).step_by(self.tile) {
             let rows = self.tile.min(self.rows - top);
             let mut done = 0;
@@ -526,14 +275,10 @@ impl<'g> Direct<'g> {
                 {
                     let depth = self.frame.channels * self.taps([phase, across]).len();
                     let filters = &filters[top * self.depth + done * rows..];
-                    self.compute(
-                        planes,
-                        rows,
-                        filters,
-                        &distances[done..done + depth],
-                        runs,
-                        (&mut ahead, each),
-                    );
+                    let distances = (&distances[done..done + depth], pairs);
+                    self.compute(planes, rows, filters, distances, runs, || {
+                        ahead.take(each, |numbers| fetch(&from[numbers]));
+                    });
                     done += depth;
                 }
                 for (m, row) in (0..images).flat_map(|m| (0..rows).map(move |row| (m, row))) {

@@ -8,6 +8,7 @@
 
 mod depthwise;
 mod direct;
+mod frame;
 mod slope;
 mod window;
 
@@ -111,6 +112,11 @@ impl Geometry {
     /// The channels of one group on the wide and on the narrow side.
     fn group(&self) -> (usize, usize) {
         (self.wide.channels / self.groups, self.narrow.channels / self.groups)
+    }
+
+    /// The side that a task reads, of those that compute one side from the other.
+    fn read(&self, task: Task) -> Image {
+        if task == Task::Wide { self.narrow } else { self.wide }
     }
 
     /// The product of a task, for one group and all taps.

@@ -1,15 +1,19 @@
-//! The weights' gradient without packing: both sides are copied once into planes of the same form (`direct.rs`), and
+//! The weights' gradient without packing: both sides are copied once into planes of the same form (`frame.rs`), and
 //! the gradient of a tap is the product of two stretches of numbers at a distance (`simd::correlate`), summed over all
 //! blocks of pixels in order.
 
-use super::direct::{Ahead, Frame};
+use std::ops::Range;
+
+use super::frame::{Ahead, Frame};
 use super::window::Taps;
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Correlation, Layout, Shifts, Soon, Tile, correlate, lay};
+use crate::kernels::simd::{
+    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, fetch, halves, lay,
+};
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
 const CHANNELS: usize = 8;
@@ -22,6 +26,14 @@ const WASTE: f64 = 1.2;
 
 /// Channels whose sums are in registers at a time, at most.
 const TILE: usize = 4;
+
+/// The sum of a vector's numbers, of sixteen by adding halves: one after the other they would wait for each other.
+fn total(numbers: &[f32]) -> f32 {
+    match numbers.try_into() {
+        Ok(parts) => halves(parts, |a, b| a + b),
+        Err(_) => numbers.iter().sum(),
+    }
+}
 
 /// A gradient that is computed this way.
 pub(super) struct Slope<'g> {
@@ -53,10 +65,14 @@ impl<'g> Slope<'g> {
         Some(Slope { g, frame, narrow, together, depth, run })
     }
 
-    /// Scratch numbers of one thread: planes of both sides, sums, distances.
+    /// Scratch numbers of one thread: planes of both sides, sums, distances, places of pairs.
     pub fn scratch(&self) -> usize {
         let sums = self.together * self.depth * Tile::here().lanes;
-        room(self.frame.len()) + room(self.together * self.run) + room(sums) + room(self.depth)
+        room(self.frame.len())
+            + room(self.together * self.run)
+            + room(sums)
+            + room(self.depth)
+            + room(self.run / Tile::here().lanes)
     }
 
     /// Computes the gradient.
@@ -73,43 +89,65 @@ impl<'g> Slope<'g> {
         let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
         pool.each(shares, |_, (scratch, mut boxes)| {
             scratch.fill(0.0);
-            for unit in boxes.units() {
-                self.channels(wide, narrow, boxes.get(unit), scratch);
+            let (distances, rest) = scratch.split_at_mut(room(self.depth));
+            let (places, scratch) = rest.split_at_mut(room(self.run / Tile::here().lanes));
+            let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
+            let taps = Taps::all(self.g);
+            for (at, distance) in distances.iter_mut().enumerate() {
+                *distance = self.frame.distance(at / taps.len(), taps.get(at % taps.len()));
+            }
+            let steps = (&*distances, self.frame.pair(bytemuck::cast_slice_mut(places)));
+            let units = boxes.units();
+            for unit in units.clone() {
+                let next = (unit + 1 < units.end).then(|| boxes.get(unit + 1).ranges().clone());
+                let next = next.map(|[group, some, ..]| (group.start, some));
+                self.channels([wide, narrow], steps, boxes.get(unit), next, scratch);
             }
         });
     }
 
-    /// The gradient of some channels of the narrow side.
-    fn channels(&self, wide: Samples<'_>, narrow: Samples<'_>, mut dw: OneBox<'_, f32>, scratch: &mut [f32]) {
+    /// The gradient of some channels of the narrow side, after which come those of a group that are `next`.
+    fn channels(
+        &self,
+        [wide, narrow]: [Samples<'_>; 2],
+        (distances, pairs): (&[u32], Pairs<'_>),
+        mut dw: OneBox<'_, f32>,
+        next: Option<(usize, Range<usize>)>,
+        scratch: &mut [f32],
+    ) {
         let [groups, some, ..] = dw.ranges();
         let (group, first, channels) = (groups.start, some.start, some.len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
-        let (sums, distances) = rest.split_at_mut(room(self.together * self.depth * Tile::here().lanes));
-        let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
-        let taps = Taps::all(self.g);
-        for (at, distance) in distances.iter_mut().enumerate() {
-            *distance = self.frame.distance(at / taps.len(), taps.get(at % taps.len()));
-        }
-        sums.fill(0.0);
+        let sums = &mut rest[..self.together * self.depth * Tile::here().lanes];
         let wide_channels = self.g.wide.channels / self.g.groups;
         let mut tiles = 0;
         self.tiles(channels, |_, _, _, _| tiles += 1);
         for block in 0..self.frame.blocks() {
             self.frame.fill(block, group * wide_channels, wide, planes);
             self.lines(block, group * self.narrow + first, channels, narrow, lines);
-            let mut ahead = if block + 1 < self.frame.blocks() {
-                self.frame.ahead(block + 1, group * wide_channels, wide)
-            } else {
-                Ahead::nothing()
+            let next = match block + 1 < self.frame.blocks() {
+                true => Some((block + 1, group, first..first + channels)),
+                false => next.clone().map(|(group, some)| (0, group, some)),
             };
-            let each = ahead.len().div_ceil(tiles).next_multiple_of(16);
+            let [mut ahead, mut other] = next.map_or([Ahead::nothing(), Ahead::nothing()], |next| {
+                let (block, group, some) = next;
+                let lines = self.next_lines(block, group * self.narrow + some.start, some.len());
+                [self.frame.ahead(block, group * wide_channels), lines]
+            });
+            let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
             self.tiles(channels, |top, rows, shifts, place| {
-                ahead.fetch(each);
+                ahead.take(each[0], |numbers| fetch(wide.numbers(numbers)));
+                other.take(each[1], |numbers| fetch(narrow.numbers(numbers)));
                 let lines = (&lines[top * self.run..], rows, self.run);
-                let size = shifts.len() * Tile::here().lanes;
-                let sums = (&mut sums[place..], [0, size, 2 * size, 3 * size], true);
-                correlate(Shifts::new(&distances[shifts]), lines, planes, self.run, sums, Soon::NOTHING);
+                let row = shifts.len() * Tile::here().lanes;
+                let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);
+                if pairs.is_empty() {
+                    let sums = (sums, [0, row, 2 * row, 3 * row], block > 0);
+                    correlate(shifts, lines, planes, self.run, sums, Soon::NOTHING);
+                } else {
+                    correlate_pairs(shifts, lines, planes, pairs, (sums, block > 0));
+                }
             });
         }
         let lanes = Tile::here().lanes;
@@ -117,14 +155,14 @@ impl<'g> Slope<'g> {
             for row in 0..rows {
                 for (at, shift) in shifts.clone().enumerate() {
                     let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
-                    dw.run([group, first + top + row, 0])[shift] = sums.iter().sum();
+                    dw.run([group, first + top + row, 0])[shift] = total(sums);
                 }
             }
         });
     }
 
     /// Calls `f` for every tile: its first channel, its channels, its taps, and where its sums are.
-    fn tiles(&self, channels: usize, mut f: impl FnMut(usize, usize, std::ops::Range<usize>, usize)) {
+    fn tiles(&self, channels: usize, mut f: impl FnMut(usize, usize, Range<usize>, usize)) {
         let mut place = 0;
         for top in (0..channels).step_by(TILE) {
             let rows = TILE.min(channels - top);
@@ -140,18 +178,31 @@ impl<'g> Slope<'g> {
         }
     }
 
+    /// What a block of the narrow side's channels will be laid out from.
+    fn next_lines(&self, block: usize, first: usize, channels: usize) -> Ahead {
+        let (image, images, row) = self.frame.block(block);
+        let side = self.g.narrow;
+        let start = (image * side.channels + first) * side.plane() + row * side.width;
+        if self.frame.band < side.height {
+            let rows = self.frame.band.min(side.height - row);
+            return Ahead::new(start, side.plane(), rows * side.width, channels);
+        }
+        Ahead::new(start, side.channels * side.plane(), channels * side.plane(), images)
+    }
+
     /// Lays a block of the narrow side's channels out as runs, with zeros between rows.
     fn lines(&self, block: usize, first: usize, channels: usize, narrow: Samples<'_>, lines: &mut [f32]) {
         let (image, images, row) = self.frame.block(block);
-        let (pitch, side) = (self.frame.pitch, self.g.narrow);
+        let ([pitch, height], side) = (self.frame.steps(), self.g.narrow);
         let rows = self.frame.band.min(side.height - row);
-        let (height, whole) = (self.frame.height() * pitch, self.frame.band * pitch);
+        let whole = self.frame.band * pitch;
         for (c, line) in lines.chunks_exact_mut(self.run).take(channels).enumerate() {
             for m in 0..self.frame.stack {
                 let line = &mut line[m * height..];
                 if m < images {
                     let from = &narrow.from(image + m)[(first + c) * side.plane() + row * side.width..];
-                    let counts = [1, rows, side.width];
+                    let counts =
+                        if pitch == side.width { [1, 1, rows * pitch] } else { [1, rows, side.width] };
                     let layout = Layout { counts, from: [0, side.width, 1], to: [0, pitch] };
                     lay(layout, from, 0.0, line);
                 }

@@ -31,6 +31,8 @@ pub struct Weights<'w> {
     pub turned: bool,
     /// What is added to the pixels of each plane.
     pub begin: Option<&'w [f32]>,
+    /// Whether it is all added to what is there; planes that rise, and those that share a vector, are not.
+    pub add: bool,
 }
 
 /// Two planes, one of which has a pixel for every window that slides over the other.
@@ -87,6 +89,7 @@ impl Depthwise {
         assert!(w.begin.is_none_or(|begin| begin.len() >= planes), "a number for every plane");
         assert!(from.len() >= planes * sizes[0] && to.len() >= planes * sizes[1], "all planes are there");
         assert!(planes == 1 || planes * self.width() <= LANES, "planes that fit a vector");
+        assert!(!w.add || (planes == 1 && self.stride == 1 && !self.rises), "planes that can be added to");
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and all planes are there.
         unsafe {
@@ -118,30 +121,41 @@ impl Depthwise {
         let _ = w;
     }
 
-    /// Adds to the vector of every tap the products of some planes' pixels with those of `dy` that the tap gives them to.
-    /// The next planes to be read are so many numbers away in both.
-    pub fn meet(&self, planes: usize, from: &[f32], dy: &[f32], next: [usize; 2], sums: &mut Taps) {
-        let sizes = self.planes();
+    /// Adds to the vector of every tap the products of some planes' pixels with those of `dy` that the tap gives them to,
+    /// for each of so many images, which are `next` numbers apart in both.
+    pub fn meet(
+        &self,
+        planes: usize,
+        images: usize,
+        from: &[f32],
+        dy: &[f32],
+        next: [usize; 2],
+        sums: &mut Taps,
+    ) {
+        if images == 0 {
+            return;
+        }
+        let sizes = [0, 1].map(|side| (images - 1) * next[side] + planes * self.planes()[side]);
         assert!(self.here() && !self.rises, "a window that there is a loop for");
-        assert!(from.len() >= planes * sizes[0] && dy.len() >= planes * sizes[1], "all planes are there");
+        assert!(from.len() >= sizes[0] && dy.len() >= sizes[1], "all planes are there");
         assert!(planes == 1 || planes * self.width() <= LANES, "planes that fit a vector");
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and all planes are there.
         unsafe {
             let (from, dy) = (from.as_ptr(), dy.as_ptr());
             match (self.stride, self.window, planes) {
-                (1, 3, 1) => meet::<3, 1, 3>(self, 0, from, dy, next, sums),
-                (1, 3, 2) => meet::<3, 2, 3>(self, 0, from, dy, next, sums),
-                (1, 3, 4) => meet::<3, 4, 3>(self, 0, from, dy, next, sums),
-                (2, 3, 1) => halving::meet_all::<3, 1>(self, from, dy, next, sums),
-                (2, 5, 1) => halving::meet_all::<5, 1>(self, from, dy, next, sums),
-                (2, 3, 2) => halving::meet_all::<3, 2>(self, from, dy, next, sums),
-                (2, 5, 2) => halving::meet_all::<5, 2>(self, from, dy, next, sums),
-                (2, 3, 4) => halving::meet_all::<3, 4>(self, from, dy, next, sums),
-                (2, 5, 4) => halving::meet_all::<5, 4>(self, from, dy, next, sums),
-                (1, 5, 1) => meet_five::<1>(self, from, dy, next, sums),
-                (1, 5, 2) => meet_five::<2>(self, from, dy, next, sums),
-                (1, 5, 4) => meet_five::<4>(self, from, dy, next, sums),
+                (1, 3, 1) => meet::<3, 1, 3>(self, 0, from, dy, (images, next), sums),
+                (1, 3, 2) => meet::<3, 2, 3>(self, 0, from, dy, (images, next), sums),
+                (1, 3, 4) => meet::<3, 4, 3>(self, 0, from, dy, (images, next), sums),
+                (2, 3, 1) => halving::meet::<3, 1>(self, from, dy, (images, next), sums),
+                (2, 5, 1) => halving::meet::<5, 1>(self, from, dy, (images, next), sums),
+                (2, 3, 2) => halving::meet::<3, 2>(self, from, dy, (images, next), sums),
+                (2, 5, 2) => halving::meet::<5, 2>(self, from, dy, (images, next), sums),
+                (2, 3, 4) => halving::meet::<3, 4>(self, from, dy, (images, next), sums),
+                (2, 5, 4) => halving::meet::<5, 4>(self, from, dy, (images, next), sums),
+                (1, 5, 1) => meet_five::<1>(self, from, dy, (images, next), sums),
+                (1, 5, 2) => meet_five::<2>(self, from, dy, (images, next), sums),
+                (1, 5, 4) => meet_five::<4>(self, from, dy, (images, next), sums),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -275,7 +289,11 @@ unsafe fn slide<const K: usize, const S: usize>(
                 }
                 if q + 1 >= K {
                     let at = to.wrapping_add((q + 1 - K) * columns + first);
-                    store::<S>(_mm512_add_ps(sums[0], begin), at, apart[1], written);
+                    let mut sum = _mm512_add_ps(sums[0], begin);
+                    if S == 1 && w.add {
+                        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(written, at), sum);
+                    }
+                    store::<S>(sum, at, apart[1], written);
                     soon(ahead.0);
                     soon(ahead.1);
                     ahead = (ahead.0.wrapping_add(LANES), ahead.1.wrapping_add(LANES));
@@ -297,43 +315,54 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
     top: usize,
     from: *const f32,
     dy: *const f32,
-    next: [usize; 2],
+    (images, next): (usize, [usize; 2]),
     out: &mut Taps,
 ) {
     let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
     let zero = _mm512_setzero_ps();
     // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
     unsafe {
-        let mut sums = [[zero; K]; A];
-        let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
-        for first in (0..columns).step_by(LANES / S) {
+        let masked = |first: usize| {
             let left = first as isize - before[1] as isize;
             let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
-            let there: [u16; S] = masks(0, columns - first);
-            // Rows q − a of the other side.
-            let mut held = [zero; A];
-            for q in 0..rows + A - 1 {
-                let newest =
-                    if q < rows { load(dy.wrapping_add(q * columns + first), apart[1], there) } else { zero };
-                held = std::array::from_fn(|a| if a > 0 { held[a - 1] } else { newest });
-                let i = (q + top).wrapping_sub(before[0]);
-                if i < height {
-                    let row = from.wrapping_add(i * width).wrapping_offset(left);
-                    for b in 0..K {
-                        let x = load(row.wrapping_add(b), apart[0], inside[b]);
-                        for a in 0..A {
-                            sums[a][b] = _mm512_fmadd_ps(held[a], x, sums[a][b]);
+            (inside, masks::<S>(0, columns - first))
+        };
+        let begin = masked(0);
+        for image in 0..images {
+            let (from, dy) = (from.wrapping_add(image * next[0]), dy.wrapping_add(image * next[1]));
+            let mut sums = [[zero; K]; A];
+            let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
+            for first in (0..columns).step_by(LANES / S) {
+                let left = first as isize - before[1] as isize;
+                let (inside, there) = if first == 0 { begin } else { masked(first) };
+                // Rows q − a of the other side.
+                let mut held = [zero; A];
+                for q in 0..rows + A - 1 {
+                    let newest = if q < rows {
+                        load(dy.wrapping_add(q * columns + first), apart[1], there)
+                    } else {
+                        zero
+                    };
+                    held = std::array::from_fn(|a| if a > 0 { held[a - 1] } else { newest });
+                    let i = (q + top).wrapping_sub(before[0]);
+                    if i < height {
+                        let row = from.wrapping_add(i * width).wrapping_offset(left);
+                        for b in 0..K {
+                            let x = load(row.wrapping_add(b), apart[0], inside[b]);
+                            for a in 0..A {
+                                sums[a][b] = _mm512_fmadd_ps(held[a], x, sums[a][b]);
+                            }
                         }
+                        soon(ahead.0);
+                        soon(ahead.1);
+                        ahead = (ahead.0.wrapping_add(LANES), ahead.1.wrapping_add(LANES));
                     }
-                    soon(ahead.0);
-                    soon(ahead.1);
-                    ahead = (ahead.0.wrapping_add(LANES), ahead.1.wrapping_add(LANES));
                 }
             }
-        }
-        for (out, sum) in out[top * K..].iter_mut().zip(sums.as_flattened()) {
-            let out = out.as_mut_ptr();
-            _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
+            for (out, sum) in out[top * K..].iter_mut().zip(sums.as_flattened()) {
+                let out = out.as_mut_ptr();
+                _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
+            }
         }
     }
 }
@@ -348,12 +377,15 @@ unsafe fn meet_five<const S: usize>(
     d: &Depthwise,
     from: *const f32,
     dy: *const f32,
-    next: [usize; 2],
+    (images, next): (usize, [usize; 2]),
     out: &mut Taps,
 ) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        meet::<5, S, 3>(d, 0, from, dy, next, out);
-        meet::<5, S, 2>(d, 3, from, dy, next, out);
+    for image in 0..images {
+        let (from, dy) = (from.wrapping_add(image * next[0]), dy.wrapping_add(image * next[1]));
+        // SAFETY: the caller's promise.
+        unsafe {
+            meet::<5, S, 3>(d, 0, from, dy, (1, next), out);
+            meet::<5, S, 2>(d, 3, from, dy, (1, next), out);
+        }
     }
 }

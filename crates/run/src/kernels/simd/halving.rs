@@ -101,57 +101,120 @@ pub(super) unsafe fn slide<const K: usize, const S: usize>(
     }
 }
 
-/// Even rows of the window, or with `ODD` the others: those that a row of the image can be.
+/// Which pixels of either side are there, from a column on.
+type Masks<const K: usize, const S: usize> = ([Raw; K], [u16; S]);
+
+/// Those of the columns from `first` on.
+#[inline(always)]
+fn masked<const K: usize, const S: usize>(d: &Depthwise, first: usize) -> Masks<K, S> {
+    let left = 2 * first as isize - d.before[1] as isize;
+    (std::array::from_fn(|b| raw::<S>(left + 2 * b as isize, d.from[1])), masks(0, d.to[1] - first))
+}
+
+/// A row of the image, which is in even rows of windows or with `ODD` in the others, with the rows of the other side that
+/// those are.
+///
+/// # Safety
+/// The processor has AVX-512, and the numbers of the lanes in the masks are there.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn meet_row<const K: usize, const S: usize, const ODD: usize>(
+    row: *const f32,
+    apart: usize,
+    inside: &[Raw; K],
+    held: &[__m512; K],
+    sums: &mut [[__m512; K]; K],
+) {
+    let half = K.div_ceil(2);
+    for b in 0..half {
+        // SAFETY: the caller's promise.
+        let x = unsafe { halves::<S>(row.wrapping_add(2 * b), apart, inside[b]) };
+        for (k, held) in held.iter().enumerate().take(half) {
+            let a = 2 * k + ODD;
+            if a < K {
+                sums[a][2 * b] = _mm512_fmadd_ps(*held, x[0], sums[a][2 * b]);
+                if 2 * b + 1 < K {
+                    sums[a][2 * b + 1] = _mm512_fmadd_ps(*held, x[1], sums[a][2 * b + 1]);
+                }
+            }
+        }
+    }
+}
+
+/// One image, with the rows of windows from number `FIRST` on: all, or with `ONE` every other.
 ///
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes of either side.
+#[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn meet<const K: usize, const S: usize, const ODD: usize>(
+unsafe fn meet_image<const K: usize, const S: usize, const FIRST: usize, const ONE: bool>(
     d: &Depthwise,
-    from: *const f32,
-    dy: *const f32,
+    begin: &Masks<K, S>,
+    (from, dy): (*const f32, *const f32),
     next: [usize; 2],
     out: &mut Taps,
 ) {
     let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
     let (zero, half) = (_mm512_setzero_ps(), K.div_ceil(2));
-    // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
-    unsafe {
-        let mut sums = [[zero; K]; K];
-        for first in (0..columns).step_by(LANES / S) {
-            let left = 2 * first as isize - before[1] as isize;
-            let inside: [Raw; K] = std::array::from_fn(|b| raw::<S>(left + 2 * b as isize, width));
-            let there: [u16; S] = masks(0, columns - first);
-            // Rows t − k of the other side.
-            let mut held = [zero; K];
-            for t in 0..rows + half - 1 {
-                let at = dy.wrapping_add(t * columns + first);
-                let newest = if t < rows { load(at, apart[1], there) } else { zero };
-                held = std::array::from_fn(|k| if k > 0 { held[k - 1] } else { newest });
-                let i = (2 * t + ODD).wrapping_sub(before[0]);
+    let mut sums = [[zero; K]; K];
+    for first in (0..columns).step_by(LANES / S) {
+        let left = 2 * first as isize - before[1] as isize;
+        let (inside, there) = if first == 0 { *begin } else { masked(d, first) };
+        // Rows t − k of the other side.
+        let mut held = [zero; K];
+        for t in 0..rows + half - 1 {
+            let at = dy.wrapping_add(t * columns + first);
+            // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
+            let newest = if t < rows { unsafe { load(at, apart[1], there) } } else { zero };
+            held = std::array::from_fn(|k| if k > 0 { held[k - 1] } else { newest });
+            soon(at.wrapping_add(next[1]));
+            for odd in FIRST..if ONE { FIRST + 1 } else { 2 } {
+                let i = (2 * t + odd).wrapping_sub(before[0]);
                 if i >= height {
                     continue;
                 }
                 let row = from.wrapping_add(i * width).wrapping_offset(left);
-                soon(at.wrapping_add(next[1]));
                 soon(row.wrapping_add(next[0]));
-                for b in 0..half {
-                    let x = halves::<S>(row.wrapping_add(2 * b), apart[0], inside[b]);
-                    for k in 0..half {
-                        if 2 * k + ODD < K {
-                            sums[k][2 * b] = _mm512_fmadd_ps(held[k], x[0], sums[k][2 * b]);
-                            if 2 * b + 1 < K {
-                                sums[k][2 * b + 1] = _mm512_fmadd_ps(held[k], x[1], sums[k][2 * b + 1]);
-                            }
-                        }
+                // SAFETY: as above.
+                unsafe {
+                    match odd {
+                        0 => meet_row::<K, S, 0>(row, apart[0], &inside, &held, &mut sums),
+                        _ => meet_row::<K, S, 1>(row, apart[0], &inside, &held, &mut sums),
                     }
                 }
             }
         }
-        for (out, sums) in out.chunks_exact_mut(K).take(K).skip(ODD).step_by(2).zip(&sums) {
-            for (out, sum) in out.iter_mut().zip(sums) {
-                let out = out.as_mut_ptr();
-                _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
+    }
+    for a in (FIRST..K).step_by(if ONE { 2 } else { 1 }) {
+        for (out, sum) in out[a * K..].iter_mut().zip(&sums[a]) {
+            let out = out.as_mut_ptr();
+            // SAFETY: a vector of sums.
+            unsafe { _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum)) };
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX-512, and there are `S` planes of either side for every image.
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn meet<const K: usize, const S: usize>(
+    d: &Depthwise,
+    from: *const f32,
+    dy: *const f32,
+    (images, next): (usize, [usize; 2]),
+    out: &mut Taps,
+) {
+    let begin = masked(d, 0);
+    for image in 0..images {
+        let sides = (from.wrapping_add(image * next[0]), dy.wrapping_add(image * next[1]));
+        // SAFETY: the caller's promise.
+        unsafe {
+            if K == 3 {
+                meet_image::<K, S, 0, false>(d, &begin, sides, next, out);
+            } else {
+                // There are more sums than registers.
+                meet_image::<K, S, 0, true>(d, &begin, sides, next, out);
+                meet_image::<K, S, 1, true>(d, &begin, sides, next, out);
             }
         }
     }
@@ -231,25 +294,6 @@ unsafe fn rise<const K: usize, const S: usize, const P: usize>(
                 }
             }
         }
-    }
-}
-
-/// Both kinds of rows.
-///
-/// # Safety
-/// As [`meet`].
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn meet_all<const K: usize, const S: usize>(
-    d: &Depthwise,
-    from: *const f32,
-    dy: *const f32,
-    next: [usize; 2],
-    out: &mut Taps,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        meet::<K, S, 0>(d, from, dy, next, out);
-        meet::<K, S, 1>(d, from, dy, next, out);
     }
 }
 

@@ -1,6 +1,6 @@
-//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `depthwise.rs`,
-//! `halving.rs`, `peaks.rs`, `pack.rs`), vectors as values (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain
-//! loops once for each.
+//! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `paired.rs`,
+//! `strip.rs`, `depthwise.rs`, `halving.rs`, `peaks.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as values
+//! (`lanes.rs`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
@@ -9,9 +9,12 @@ mod depthwise;
 mod halving;
 mod lanes;
 mod pack;
+mod paired;
 mod peaks;
 mod product;
+mod strip;
 mod sums;
+mod vector;
 
 use std::sync::OnceLock;
 
@@ -19,9 +22,11 @@ pub use depthwise::{Depthwise, Weights};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
-pub use pack::{Layout, Runs, expect, fetch, foresee, lay, lay_pairs, transpose};
+pub use pack::{Layout, Runs, expect, fetch, foresee, lay, lay_pairs, lay_parted, transpose};
+pub use paired::{Pairs, correlate_pairs, shifted_pairs};
 pub use peaks::{Keys, Peaks};
 pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
+pub use strip::{Finish, Lying, Panels, STRIP, Strip, strip};
 pub(crate) use sums::{PARTS, Sums, halves};
 
 /// The vectors that this processor has.

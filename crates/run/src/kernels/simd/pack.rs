@@ -345,6 +345,70 @@ pub fn lay_pairs(
     }
 }
 
+/// The other way: number i of a row goes to `pair[i % 2]`, side by side with those that went there before it. The numbers
+/// of a row lie side by side where they come from.
+pub fn lay_parted(layout: Layout, from: &[f32], pair: [&mut [f32]; 2]) {
+    let Layout { counts: [blocks, rows, count], from: [apart, across, _], to: [away, stride] } = layout;
+    if blocks == 0 || rows == 0 || count == 0 {
+        return;
+    }
+    let last = (blocks - 1) * away + (rows - 1) * stride;
+    assert!(from.len() >= (blocks - 1) * apart + (rows - 1) * across + count, "all numbers are there");
+    let room = [count.div_ceil(2), count / 2].map(|some| last + some);
+    assert!(pair[0].len() >= room[0] && pair[1].len() >= room[1], "room for all rows");
+    let [even, odd] = pair;
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has these vectors, and the lengths were checked.
+        Level::Avx512 => unsafe {
+            lay_parted_avx512(layout, from.as_ptr(), [even.as_mut_ptr(), odd.as_mut_ptr()]);
+        },
+        _ => {
+            for (m, r) in (0..blocks).flat_map(|m| (0..rows).map(move |r| (m, r))) {
+                let (from, to) = (&from[m * apart + r * across..][..count], m * away + r * stride);
+                even[to..].iter_mut().zip(from.iter().step_by(2)).for_each(|(to, from)| *to = *from);
+                odd[to..].iter_mut().zip(from[1..].iter().step_by(2)).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX-512, and the lengths are as [`lay_parted`] checks them.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq")]
+unsafe fn lay_parted_avx512(layout: Layout, from: *const f32, pair: [*mut f32; 2]) {
+    use std::arch::x86_64::*;
+    let Layout { counts: [blocks, rows, count], from: [apart, across, _], to: [away, stride] } = layout;
+    let parted = _mm512_set_epi32(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0);
+    let rest = count % 16;
+    for m in 0..blocks {
+        for r in 0..rows {
+            let from = from.wrapping_add(m * apart + r * across);
+            let to = pair.map(|one| one.wrapping_add(m * away + r * stride));
+            for at in (0..count - rest).step_by(16) {
+                // SAFETY: the numbers of a row, and as many places.
+                unsafe {
+                    let both = _mm512_permutexvar_ps(parted, _mm512_loadu_ps(from.add(at)));
+                    _mm256_storeu_ps(to[0].add(at / 2), _mm512_castps512_ps256(both));
+                    _mm256_storeu_ps(to[1].add(at / 2), _mm512_extractf32x8_ps::<1>(both));
+                }
+            }
+            if rest > 0 {
+                let at = count - rest;
+                // SAFETY: lanes beyond the ends are not touched.
+                unsafe {
+                    let both =
+                        _mm512_permutexvar_ps(parted, _mm512_maskz_loadu_ps(lanes(rest), from.add(at)));
+                    _mm512_mask_storeu_ps(to[0].wrapping_add(at / 2), lanes(rest.div_ceil(2)), both);
+                    let odd = lanes(rest / 2) << 8;
+                    _mm512_mask_storeu_ps(to[1].wrapping_add(at / 2).wrapping_sub(8), odd, both);
+                }
+            }
+        }
+    }
+}
+
 /// # Safety
 /// The processor has AVX-512, and the lengths are as [`lay_pairs`] checks them.
 #[cfg(target_arch = "x86_64")]
@@ -362,6 +426,16 @@ unsafe fn lay_pairs_avx512(
     let second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
     let plus = _mm512_set1_ps(plus);
     for r in 0..rows {
+        if count == 16 {
+            // SAFETY: eight numbers of either.
+            unsafe {
+                let [a, b] = pair.map(|one| _mm256_loadu_ps(one.wrapping_add(r * across)));
+                let both =
+                    _mm512_permutex2var_ps(_mm512_castps256_ps512(a), first, _mm512_castps256_ps512(b));
+                _mm512_storeu_ps(to.wrapping_add(r * stride), _mm512_add_ps(both, plus));
+            }
+            continue;
+        }
         for at in (0..count).step_by(32) {
             let left = count - at;
             // SAFETY: lanes beyond the ends are not touched.
@@ -420,6 +494,26 @@ unsafe fn lay_avx512<const S: usize>(layout: Layout, from: *const f32, plus: f32
                 let (from, to) = (from.wrapping_add(r * across), to.wrapping_add(r * stride));
                 // SAFETY: both ends are within the row; the caller's promise.
                 unsafe { short(count, from, _mm512_castps512_ps256(plus), to) };
+            }
+        }
+        return;
+    }
+    if S == 1 && count > 16 {
+        let rest = count % 16;
+        for m in 0..blocks {
+            for r in 0..rows {
+                let from = from.wrapping_add(m * apart + r * across);
+                let to = to.wrapping_add(m * away + r * stride);
+                // SAFETY: the numbers of a row; where they are no whole vectors, the last one sees some of them twice.
+                unsafe {
+                    for at in (0..count - rest).step_by(16) {
+                        _mm512_storeu_ps(to.add(at), _mm512_add_ps(_mm512_loadu_ps(from.add(at)), plus));
+                    }
+                    if rest > 0 {
+                        let at = count - 16;
+                        _mm512_storeu_ps(to.add(at), _mm512_add_ps(_mm512_loadu_ps(from.add(at)), plus));
+                    }
+                }
             }
         }
         return;
