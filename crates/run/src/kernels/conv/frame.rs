@@ -6,7 +6,7 @@
 
 use super::window::Tap;
 use super::{Geometry, Image, Task};
-use crate::kernels::simd::{Layout, Pairs, Tile, lay, lay_parted};
+use crate::kernels::simd::{Layout, Pairs, Tile, fetch_early, lay, lay_parted};
 
 /// The most planes of a channel along one axis.
 const PLANES: usize = 4;
@@ -305,6 +305,11 @@ struct Columns {
     from: usize,
     to: usize,
     count: usize,
+}
+
+/// Asks for numbers that will be read when what is computed now is done.
+pub(super) fn early(numbers: &[f32]) {
+    fetch_early(numbers.as_ptr(), numbers.len());
 }
 
 /// Numbers that memory is asked for while others are computed.

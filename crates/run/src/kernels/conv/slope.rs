@@ -4,14 +4,14 @@
 
 use std::ops::Range;
 
-use super::frame::{Ahead, Frame};
+use super::frame::{Ahead, Frame, early};
 use super::window::Taps;
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{
-    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, fetch, halves, lay,
+    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, halves, lay,
 };
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
@@ -129,8 +129,8 @@ impl<'g> Slope<'g> {
             });
             let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
             self.tiles(channels, |top, rows, shifts, place| {
-                ahead.take(each[0], |numbers| fetch(&wide[numbers]));
-                other.take(each[1], |numbers| fetch(&narrow[numbers]));
+                ahead.take(each[0], |numbers| early(&wide[numbers]));
+                other.take(each[1], |numbers| early(&narrow[numbers]));
                 let lines = (&lines[top * self.run..], rows, self.run);
                 let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);
                 if pairs.is_empty() {

@@ -377,6 +377,23 @@ unsafe fn lay_parted_avx512(layout: Layout, from: *const f32, pair: [*mut f32; 2
     let Layout { counts: [blocks, rows, count], from: [apart, across, _], to: [away, stride] } = layout;
     let parted = _mm512_set_epi32(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0);
     let rest = count % 16;
+    if count == 16 {
+        for m in 0..blocks {
+            let mut from = from.wrapping_add(m * apart);
+            let [mut even, mut odd] = pair.map(|one| one.wrapping_add(m * away));
+            for _ in 0..rows {
+                // SAFETY: the numbers of a row, and as many places.
+                unsafe {
+                    let both = _mm512_permutexvar_ps(parted, _mm512_loadu_ps(from));
+                    _mm256_storeu_ps(even, _mm512_castps512_ps256(both));
+                    _mm256_storeu_ps(odd, _mm512_extractf32x8_ps::<1>(both));
+                }
+                from = from.wrapping_add(across);
+                (even, odd) = (even.wrapping_add(stride), odd.wrapping_add(stride));
+            }
+        }
+        return;
+    }
     for m in 0..blocks {
         for r in 0..rows {
             let from = from.wrapping_add(m * apart + r * across);
@@ -575,6 +592,22 @@ pub fn fetch(numbers: &[f32]) {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = line;
+    }
+}
+
+/// Asks for so many numbers that will be read or written later: the second-level cache is near enough until then, and the
+/// first has room for others.
+#[inline]
+pub fn fetch_early(at: *const f32, count: usize) {
+    for line in (0..count).step_by(16) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which touches nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(line).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (at, line);
     }
 }
 
