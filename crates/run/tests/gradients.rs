@@ -92,6 +92,9 @@ fn convolutions() {
         Conv { padding: [2; 4], dilation: [2, 3], stride: [2, 3], ..plain },
     );
     conv("uneven padding", [2, 2, 5, 4], 3, [4, 2], false, Conv { padding: [3, 0, 1, 2], ..plain });
+    let several = Conv { padding: [1; 4], groups: 2, transposed: true, ..plain };
+    conv("several windows a channel, the other way", [1, 4, 3, 17], 2, [3, 3], true, several);
+    conv("several windows a channel", [1, 2, 4, 17], 4, [5, 5], true, Conv { transposed: false, ..several });
     conv("groups", [2, 6, 5, 5], 4, [3, 3], true, Conv { padding: [1; 4], groups: 2, ..plain });
     conv("depthwise, small", [2, 4, 5, 4], 4, [3, 3], true, Conv { padding: [1; 4], groups: 4, ..plain });
     conv("depthwise", [2, 5, 6, 7], 5, [3, 3], true, Conv { padding: [1; 4], groups: 5, ..plain });

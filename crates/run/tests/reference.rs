@@ -102,9 +102,7 @@ fn convolutions() {
         let depthwise = random.u8(..4) == 0;
         let (mut from, mut to) = (groups * random.u64(1..10), groups * random.u64(1..20));
         let groups = if depthwise { from } else { groups };
-        if depthwise {
-            to = from;
-        }
+        to = if depthwise { from } else { to };
         if seed % 11 == 0 && !depthwise {
             (from, to) = (groups * 40, groups * 33);
         }
@@ -133,8 +131,7 @@ fn convolutions() {
             operands.push(w(&[to]));
         }
         let (single, numbers) = play(Op::Conv(conv), &operands, seed);
-        let ys = single.program.graph.nodes[0].outputs[0];
-        let ys = single.program.graph.value(ys).shape;
+        let ys = single.program.graph.value(single.program.graph.nodes[0].outputs[0]).shape;
         let bias = (operands.len() > 2).then(|| single.operand(2));
         let (xs, ws) = (Shape::from(x), Shape::from(weight));
         let expected = convolve(&conv, &f64s(single.operand(0)), xs, &f64s(single.operand(1)), ws, bias, ys);
@@ -182,7 +179,7 @@ fn large_convolutions() {
     let plain = Conv::default();
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 29] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 28] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -209,7 +206,6 @@ fn large_convolutions() {
         (up(3), [2, 18, 9, 20], 20, [5, 4]),
         (Conv { groups: 12, ..up(2) }, [5, 12, 8, 8], 12, [3, 3]),
         (Conv { groups: 5, ..same(3) }, [3, 5, 9, 20], 15, [3, 3]),
-        (Conv { groups: 4, ..same(5) }, [2, 4, 6, 17], 8, [5, 5]),
         (Conv { groups: 4, stride: [2; 2], ..same(3) }, [9, 32, 16, 16], 32, [3, 3]),
         (Conv { groups: 2, padding: [2, 1, 0, 2], ..plain }, [5, 8, 7, 9], 6, [3, 3]),
     ];

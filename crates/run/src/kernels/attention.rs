@@ -11,7 +11,7 @@ use super::elementwise::{chance, drop_part};
 use super::gemm::{Extent, Matrix, Pack};
 use super::scores::{slope, softmax};
 use super::shares::{Boxes, Each};
-use super::simd::{Finish, Lying, Panels, STRIP, Strip, Tile, fetch, strip};
+use super::simd::{Finish, Lying, Panels, STRIP, Strip, Tile, foresee, strip};
 use super::{random, room};
 
 /// The extents of one attention.
@@ -85,7 +85,8 @@ impl Heads {
         let next = self.place(at + 1);
         for numbers in all {
             for row in rows.clone() {
-                fetch(&numbers[next + row * self.width..][..self.head]);
+                let row = &numbers[next + row * self.width..][..self.head];
+                foresee(row);
             }
         }
     }

@@ -271,10 +271,14 @@ impl<'s, T> OneBox<'s, T> {
         start + last.start..start + last.end
     }
 
-    /// Asks for the memory of some numbers of the array that will be written soon.
+    /// Asks for the memory of some numbers of the array that will be written later.
     #[inline]
-    pub fn expect(&self, range: Range<usize>) {
-        self.numbers.expect(range);
+    pub fn expect_early(&self, range: Range<usize>)
+    where
+        T: bytemuck::Pod,
+    {
+        let count = range.len() * size_of::<T>() / size_of::<f32>();
+        simd::fetch_early(self.numbers.start.wrapping_add(range.start).cast(), count);
     }
 
     /// These numbers, to be written.

@@ -1,9 +1,13 @@
-//! Depthwise convolutions of stride 1 and 2 and their gradients, plane by plane, without a copy of either side.
+//! Depthwise convolutions of stride 1 and 2 and their gradients, plane by plane, without a copy of either side; of stride 1
+//! also with several windows for every channel.
 
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::samples::Samples;
 use crate::kernels::simd::{Depthwise, Weights};
+
+/// Windows of a channel, at most, where there are several.
+const WINDOWS: usize = 4;
 
 /// A convolution of every channel with a window of its own, or with several.
 pub(super) struct Planes {
@@ -46,8 +50,8 @@ impl Planes {
             _ => Depthwise { from: sides[0], to: sides[1], before: g.before, window, stride, rises: false },
         };
         let together = if times == 1 { shape.together(channels) } else { 1 };
-        // Several windows of a channel are taken one by one: not of planes that share a vector, nor of those that rise.
-        let simple = times == 1 || (!shape.rises && shape.together(4) == 1);
+        // A few windows of a channel are taken one by one: not of planes that share a vector, nor of those that rise.
+        let simple = times == 1 || (times <= WINDOWS && !shape.rises && shape.together(4) == 1);
         let batch = g.wide.batch;
         (plain && single && simple && shape.here()).then(|| Planes {
             task,
@@ -67,19 +71,17 @@ impl Planes {
         let wide = self.task == Task::Wide;
         // How many planes that are written have the same to read, and how many that are read have the same to write.
         let (shared, summed) = if wide { (1, self.times) } else { (self.times, 1) };
+        let channels = self.channels * shared;
         pool.rows(to, written, |start, to| {
             for (unit, to) in (start..).zip(to.chunks_exact_mut(written)) {
+                let first = unit * some % channels;
+                let mut begin = bias.map(|bias| &bias[first..first + some]);
                 for part in 0..summed {
-                    let plane = unit * some * summed + part;
-                    let first = plane % (self.channels * self.times);
-                    let weights = Weights {
-                        taps: &w[first * taps..][..some * taps],
-                        turned: wide && !rises,
-                        begin: bias.map(|bias| &bias[unit * some % bias.len()..][..some]),
-                        add: part > 0,
-                    };
-                    let from = &from[plane / (some * shared) * read..][..read];
-                    self.shape.slide(some, weights, from, to);
+                    let taps = &w[(first * summed + part) * taps..][..some * taps];
+                    let begin = begin.take();
+                    let weights = Weights { taps, turned: wide && !rises, begin, add: part > 0 };
+                    let plane = if shared > 1 { unit / shared } else { unit * summed + part };
+                    self.shape.slide(some, weights, &from[plane * read..][..read], to);
                 }
             }
         });

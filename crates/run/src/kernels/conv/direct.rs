@@ -13,7 +13,7 @@ use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
-use crate::kernels::simd::{Layout, Pairs, Shifts, Tile, fetch, lay, lay_pairs, shifted, shifted_pairs};
+use crate::kernels::simd::{Layout, Pairs, Shifts, Tile, foresee, lay, lay_pairs, shifted, shifted_pairs};
 
 /// Numbers of a group's filters, at most, where panels would do as well.
 const FILTERS: usize = 160 << 10;
@@ -211,9 +211,9 @@ impl<'g> Direct<'g> {
                 self.frame.fill(block, group * self.frame.channels, samples, planes);
                 let ahead = if unit + 1 < units.end {
                     let (group, block) = self.unit(unit + 1);
-                    self.frame.ahead(block, group * self.frame.channels)
+                    [self.frame.ahead(block, group * self.frame.channels), self.written(group, block)]
                 } else {
-                    Ahead::nothing()
+                    [Ahead::nothing(), Ahead::nothing()]
                 };
                 let to = (block, boxes.get(unit));
                 self.block(group, bias, planes, filters, (distances, pairs), runs, (from, ahead), to);
@@ -247,6 +247,19 @@ impl<'g> Direct<'g> {
         }
     }
 
+    /// Where a block of a group's channels is written.
+    fn written(&self, group: usize, block: usize) -> Ahead {
+        let (image, images, row) = self.frame.block(block);
+        let (Image { channels, width, .. }, plane) = (self.written, self.written.plane());
+        let start = (image * channels + group * self.rows) * plane;
+        let rows = self.frame.band * self.phases[0] * width;
+        if rows >= plane {
+            return Ahead::new(start, channels * plane, self.rows * plane, images);
+        }
+        let first = row * self.phases[0] * width;
+        Ahead::new(start + first, plane, rows.min(plane - first), self.rows)
+    }
+
     /// Computes all tiles of a block.
     #[allow(clippy::too_many_arguments)]
     fn block(
@@ -257,14 +270,14 @@ impl<'g> Direct<'g> {
         filters: &[f32],
         (distances, pairs): (&[u32], Pairs<'_>),
         runs: &mut [f32],
-        (from, mut ahead): (&[f32], Ahead),
+        (from, [mut ahead, mut written]): (&[f32], [Ahead; 2]),
         (block, mut to): (usize, OneBox<'_, f32>),
     ) {
         // How much to ask for after each piece of a run.
         let pieces = self.run.div_ceil(Shifts::vectors(self.tile) * Tile::here().lanes);
         let pieces = pieces * self.rows.div_ceil(self.tile) * self.phases[0] * self.phases[1];
         let (image, images, first) = self.frame.block(block);
-        let each = ahead.each(pieces);
+        let each = [&ahead, &written].map(|ahead| ahead.each(pieces));
         let height = self.frame.steps()[1];
         for top in (0..self.rows).step_by(self.tile) {
             let rows = self.tile.min(self.rows - top);
@@ -277,7 +290,8 @@ impl<'g> Direct<'g> {
                     let filters = &filters[top * self.depth + done * rows..];
                     let distances = (&distances[done..done + depth], pairs);
                     self.compute(planes, rows, filters, distances, runs, || {
-                        ahead.take(each, |numbers| fetch(&from[numbers]));
+                        ahead.take(each[0], |numbers| foresee(&from[numbers]));
+                        written.take(each[1], |numbers| to.expect_early(numbers));
                     });
                     done += depth;
                 }

@@ -12,7 +12,7 @@ use crate::kernels::room;
 use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{
-    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, fetch, halves, lay,
+    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, foresee, halves, lay,
 };
 
 /// Channels of the narrow side that meet one copy of the wide side, at most.
@@ -137,8 +137,8 @@ impl<'g> Slope<'g> {
             });
             let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
             self.tiles(channels, |top, rows, shifts, place| {
-                ahead.take(each[0], |numbers| fetch(wide.numbers(numbers)));
-                other.take(each[1], |numbers| fetch(narrow.numbers(numbers)));
+                ahead.take(each[0], |numbers| foresee(wide.numbers(numbers)));
+                other.take(each[1], |numbers| foresee(narrow.numbers(numbers)));
                 let lines = (&lines[top * self.run..], rows, self.run);
                 let row = shifts.len() * Tile::here().lanes;
                 let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);

@@ -382,6 +382,23 @@ unsafe fn lay_parted_avx512(layout: Layout, from: *const f32, pair: [*mut f32; 2
     let Layout { counts: [blocks, rows, count], from: [apart, across, _], to: [away, stride] } = layout;
     let parted = _mm512_set_epi32(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0);
     let rest = count % 16;
+    if count == 16 {
+        for m in 0..blocks {
+            let mut from = from.wrapping_add(m * apart);
+            let [mut even, mut odd] = pair.map(|one| one.wrapping_add(m * away));
+            for _ in 0..rows {
+                // SAFETY: the numbers of a row, and as many places.
+                unsafe {
+                    let both = _mm512_permutexvar_ps(parted, _mm512_loadu_ps(from));
+                    _mm256_storeu_ps(even, _mm512_castps512_ps256(both));
+                    _mm256_storeu_ps(odd, _mm512_extractf32x8_ps::<1>(both));
+                }
+                from = from.wrapping_add(across);
+                (even, odd) = (even.wrapping_add(stride), odd.wrapping_add(stride));
+            }
+        }
+        return;
+    }
     for m in 0..blocks {
         for r in 0..rows {
             let from = from.wrapping_add(m * apart + r * across);
@@ -586,15 +603,28 @@ pub fn fetch(numbers: &[f32]) {
 /// Asks the second-level cache for numbers that will be wanted later.
 #[inline]
 pub fn foresee<T>(numbers: &[T]) {
-    for line in numbers.chunks(64 / size_of::<T>()) {
+    second_level(numbers.as_ptr().cast(), size_of_val(numbers));
+}
+
+/// The same for so many numbers that will be read or written: the second-level cache is near enough until then, and the
+/// first has room for others.
+#[inline]
+pub fn fetch_early(at: *const f32, count: usize) {
+    second_level(at.cast(), count * size_of::<f32>());
+}
+
+/// Asks the second-level cache for so many bytes.
+#[inline]
+fn second_level(at: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint, which touches nothing.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+            _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(line).cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
+        let _ = (at, line);
     }
 }
 
