@@ -19,7 +19,7 @@ pub use depthwise::{Depthwise, Weights};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
-pub use pack::{Layout, Runs, expect, fetch, foresee, lay, lay_pairs, transpose};
+pub use pack::{Layout, Runs, expect, fetch, foresee, lay, lay_pairs, transpose, transpose_far};
 pub use peaks::{Keys, Peaks};
 pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
 pub(crate) use sums::{PARTS, Sums, halves};
