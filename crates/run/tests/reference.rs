@@ -323,8 +323,7 @@ fn norms() {
         let beta = [0.75, 0.6][random.usize(..2)];
         let norm = ResponseNorm { size: random.u64(1..6), alpha: 0.3, beta, bias: 2.0 };
         let (single, numbers) = play(Op::ResponseNorm(norm), &[w(&[b as u64, c as u64, p as u64, 1])], seed);
-        let x = f64s(single.operand(0));
-        let size = norm.size as usize;
+        let (x, size) = (f64s(single.operand(0)), norm.size as usize);
         let y: Vec<f64> = (0..x.len())
             .map(|i| {
                 let (ch, pixel, sample) = (i / p % c, i % p, i / p / c);

@@ -119,7 +119,7 @@ impl Order<'_> {
             for left in (0..width).step_by(SIDE) {
                 let (some, y_left) = (SIDE.min(width - left), between * width + left);
                 let x = &x[place + left * across..];
-                simd::transpose(x, across, some, y.len() / row, row, &mut y[y_left..]);
+                simd::transpose_far(x, across, some, y.len() / row, row, &mut y[y_left..]);
             }
         }
     }

@@ -239,8 +239,9 @@ fn turn(
         if e.d < SHORT {
             fetch(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
         }
-        // The second-level cache has the samples of the next feature; the first is asked for them.
-        if e.d >= SHORT && at + 1 < e.n {
+        // The second-level cache has the samples of the next feature; the first is asked for them where neighbouring elements
+        // go to places that it does not have.
+        if e.d >= SHORT && element > feature && at + 1 < e.n {
             let next = inputs.read(at + 1).expect("it was checked");
             fetch(&next[samples.start * e.d..samples.end * e.d]);
         }

@@ -22,7 +22,9 @@ pub use depthwise::{Depthwise, Weights};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
-pub use pack::{Layout, Runs, expect, fetch, fetch_early, foresee, lay, lay_pairs, lay_parted, transpose};
+pub use pack::{
+    Layout, Runs, expect, fetch, fetch_early, foresee, lay, lay_pairs, lay_parted, transpose, transpose_far,
+};
 pub use paired::{Pairs, correlate_pairs, shifted_pairs};
 pub use peaks::{Keys, Peaks};
 pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};

@@ -1,6 +1,8 @@
 //! Moving numbers into and out of vectors: gathering the pixels that windows see, exchanging rows and columns, and
 //! laying rows out anew.
 
+#[cfg(target_arch = "x86_64")]
+use super::depthwise::soon;
 use super::{Level, Tile, level};
 
 /// Where the numbers of up to two vectors come from: each run fills some lanes from neighbouring positions, and lanes
@@ -171,8 +173,37 @@ impl Runs {
     }
 }
 
+/// Numbers of a line that memory is asked for before they are turned.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 32;
+
 /// Copies `lines` rows of `depth` numbers, `across` apart, as columns of a panel with rows of `stride`.
 pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride: usize, out: &mut [f32]) {
+    for l in (0..lines).step_by(16) {
+        let some = (lines - l).min(16);
+        transpose_lines(&from[l * across..], across, some, depth, stride, &mut out[l..]);
+    }
+}
+
+/// The same from memory to memory: of all lines some at a time, while memory is asked for what comes next.
+pub fn transpose_far(
+    from: &[f32],
+    across: usize,
+    lines: usize,
+    depth: usize,
+    stride: usize,
+    out: &mut [f32],
+) {
+    for d in (0..depth).step_by(16) {
+        #[cfg(target_arch = "x86_64")]
+        (0..lines).for_each(|l| soon(from.as_ptr().wrapping_add(l * across + d + AHEAD)));
+        let some = (depth - d).min(16);
+        transpose(&from[d..], across, lines, some, stride, &mut out[d * stride..]);
+    }
+}
+
+/// Up to 16 lines.
+fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stride: usize, out: &mut [f32]) {
     if lines == 0 || depth == 0 {
         return;
     }
@@ -182,17 +213,14 @@ pub fn transpose(from: &[f32], across: usize, lines: usize, depth: usize, stride
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and the lengths were checked.
         Level::Avx512 => unsafe {
-            for l in (0..lines).step_by(16) {
-                for d in (0..depth).step_by(16) {
-                    let (high, deep) = ((lines - l).min(16), (depth - d).min(16));
-                    let (from, out) =
-                        (from.as_ptr().add(l * across + d), out.as_mut_ptr().add(d * stride + l));
-                    match (high, deep) {
-                        (16, 16) => transpose_avx512::<true, true>(from, across, 16, 16, stride, out),
-                        (16, _) => transpose_avx512::<true, false>(from, across, 16, deep, stride, out),
-                        (_, 16) => transpose_avx512::<false, true>(from, across, high, 16, stride, out),
-                        _ => transpose_avx512::<false, false>(from, across, high, deep, stride, out),
-                    }
+            for d in (0..depth).step_by(16) {
+                let deep = (depth - d).min(16);
+                let (from, out) = (from.as_ptr().add(d), out.as_mut_ptr().add(d * stride));
+                match (lines, deep) {
+                    (16, 16) => transpose_avx512::<true, true>(from, across, 16, 16, stride, out),
+                    (16, _) => transpose_avx512::<true, false>(from, across, 16, deep, stride, out),
+                    (_, 16) => transpose_avx512::<false, true>(from, across, lines, 16, stride, out),
+                    _ => transpose_avx512::<false, false>(from, across, lines, deep, stride, out),
                 }
             }
         },
