@@ -125,9 +125,11 @@ fn as_many_as_kernels_make_passes() {
             counted.iter().map(|count| count.accesses).collect()
         };
         assert_eq!(found(1), expected);
-        // Threads begin a pass anywhere, perhaps where the last one ended: as many pages may still be open.
+        // Threads begin a pass anywhere, perhaps where the last one ended: as many pages may still be open. And one that is
+        // put to sleep in the middle of a page may find it closed when it wakes.
         for ((found, most), least) in found(3).into_iter().zip(&expected).zip(&once) {
-            assert!(*least <= found && found <= *most, "{found} is not between {least} and {most}");
+            let most = most + most / 50 + 8;
+            assert!(*least <= found && found <= most, "{found} is not between {least} and {most}");
         }
         let stated = Accesses::of_trace(&trace);
         let large = pages.iter().all(|pages| *pages > OPEN_PAGES as u64);
