@@ -84,6 +84,9 @@ pub(super) fn pad(mut args: Args<'_, '_>, axis: usize, before: u64) -> Result<()
 /// Rows that are turned into columns at a time: their pages stay at hand.
 const SIDE: usize = 64;
 
+/// Numbers that a row gives from which on it is long.
+const LONG: usize = 1024;
+
 /// How the axes of a result lie in an operand whose axes are in another order.
 struct Order<'o> {
     from: Shape,
@@ -114,12 +117,14 @@ impl Order<'_> {
         let last = self.to.rank() - 1;
         let (width, across) = (self.to.dim(last) as usize, self.distance(last));
         let row = inner(self.to, side);
+        // Of long lines memory sees what comes next by itself.
+        let turn = if y.len() / row < LONG { simd::transpose_far } else { simd::transpose };
         for between in 0..row / width {
             let place = self.place(side + 1..last, between);
             for left in (0..width).step_by(SIDE) {
                 let (some, y_left) = (SIDE.min(width - left), between * width + left);
                 let x = &x[place + left * across..];
-                simd::transpose_far(x, across, some, y.len() / row, row, &mut y[y_left..]);
+                turn(x, across, some, y.len() / row, row, &mut y[y_left..]);
             }
         }
     }
