@@ -64,7 +64,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// For planners: the time after which the best plan so far is taken
-    #[arg(long, value_name = "5s", default_value = "5s", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "10s", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     time: Duration,
     /// How many kernels ahead the policy hears what comes; the system's own choice unless set
     #[arg(long, value_name = "N", allow_hyphen_values = true)]

@@ -546,7 +546,7 @@ fn what_cannot_be_trained_with() {
         ),
         ("--threads 0", "'--threads <N>': `0` is no number of threads between 1 and 4096"),
         ("--lr nan", "'--lr <RATE>': `nan` is no learning rate such as 0.01"),
-        ("--time never", "'--time <5s>': `never` is no time such as 10s, 500ms or 2m"),
+        ("--time never", "'--time <10s>': `never` is no time such as 10s, 500ms or 2m"),
     ] {
         let output = tiercel(&format!("train mlp {option}").split(' ').collect::<Vec<_>>());
         let value = option.split(' ').nth(1).expect("one");

@@ -59,6 +59,9 @@ const HEAVY: f64 = 0.02;
 const PARTS: [u64; 2] = [4, 8];
 const PART: Bytes = Bytes(2 << 20);
 
+/// How far from the bound a plan that moves whole tensors is before parts are tried.
+const LARGE: f64 = 1.015;
+
 /// An alternative, and the time of its simulated iteration.
 struct Tried {
     way: Way,
@@ -140,15 +143,18 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         search.stay(setting, program);
     }
     if choices != Choices::Recompute {
-        let plan = planned(&search.share(setting), None);
-        bound = plan.as_ref().map_or(0.0, Tried::bound);
-        search.consider(plan);
-        if !search.done()
-            && let Some(early) = &early
-        {
+        // What is updated early is often good enough where weights are heavy, and planned far sooner.
+        if let Some(early) = &early {
             search.consider(planned(&search.share(setting), Some(early.clone())));
         }
-        if let Some(program) = early.as_deref().or(setting.program) {
+        if !search.done() {
+            let plan = planned(&search.share(setting), None);
+            bound = plan.as_ref().map_or(0.0, Tried::bound);
+            search.consider(plan);
+        }
+        // A plan that is near its bound does not suffer from tensors being large.
+        let program = early.as_deref().or(setting.program);
+        if let Some(program) = program.filter(|_| search.slower_than(LARGE * bound)) {
             parts = search.parts(setting, program);
         }
     }
