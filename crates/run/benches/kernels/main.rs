@@ -170,7 +170,7 @@ fn functions(op: &Op) -> f64 {
         Op::BinaryCrossEntropy => EXP + LN + 1.0,
         Op::BinaryCrossEntropyBackward => EXP + 1.0,
         // Squares of a window, their factor, the power, and what it is multiplied with. Of the usual power two roots and a
-        // quotient are taken instead, which keep their unit busy about as long.
+        // quotient are taken instead, for which this floor may be too low.
         Op::ResponseNorm(norm) => norm.size as f64 + EXP + LN + 3.0,
         // Beside that the pulls of a window, and what they take away.
         Op::ResponseNormBackward(norm) => norm.size as f64 + EXP + LN + 7.0,
