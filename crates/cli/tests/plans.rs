@@ -224,17 +224,20 @@ fn a_plan_for_another_machine_says_so() {
 #[test]
 fn scratch_memory_that_a_plan_counts_on_is_asked_for() {
     let folder = Folder::new("scratch");
+    let program = prepare(network("resnet32", 4), 2);
     let plan = literal!({
         "net": "resnet32", "machine": "optane-autotm", "fast_bytes": 1u64 << 30, "iteration_ns": 1.0,
         "bound_ns": 1.0, "births": [], "moves": [],
-        "outline": Outline::new(&prepare(network("resnet32", 4), 2).trace, Some(4)),
+        "outline": Outline::new(&program.trace, Some(4)),
     });
     let path = folder.file("plan.json", plan.to_string());
+    let name = "conv1.conv.backward-weight.workspace";
+    let scratch = program.trace.tensors.iter().find(|tensor| tensor.name == name).expect("it has some");
     refused(
         &["run", "resnet32", "--batch", "4", "--plan", &path],
-        &[],
+        &[(&scratch.bytes.to_string(), "SOME BYTES")],
         expect![[r#"
-        tiercel: the plan does not fit: the plan is for a trace with `conv1.conv.backward-weight.workspace` of 122 KiB, which is not here; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`
+        tiercel: the plan does not fit: the plan is for a trace with `conv1.conv.backward-weight.workspace` of SOME BYTES, which is not here; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`
     "#]],
     );
 }
