@@ -5,7 +5,7 @@ use tiercel_policies::by_name;
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::{Executor, Host, Stage};
 use tiercel_workload::graph::{Builder, ConvLayer, DType, Optimizer};
-use tiercel_workload::{Program, Trace, schedule};
+use tiercel_workload::{Lifetimes, Program, Trace, schedule};
 
 fn perceptron(dtype: DType) -> Program {
     let mut b = Builder::new("mlp", dtype);
@@ -41,7 +41,13 @@ fn convolutions() -> Program {
 
 fn machine(trace: &Trace, fast: f64) -> Machine {
     let all: u64 = trace.tensors.iter().map(|t| t.bytes.0.next_multiple_of(64)).sum();
-    tiercel_testbed::machine(&[all, all * 2], 2).with_capacity(TierId(0), Bytes((all as f64 * fast) as u64))
+    let mut capacity = Bytes((all as f64 * fast) as u64);
+    if fast < 1.0 {
+        // Scratch memory makes up much of all; there must be too little for what lives at once.
+        let peak = Lifetimes::new(trace).peak().1;
+        capacity = capacity.min(Bytes(peak.0 / 10 * 8));
+    }
+    tiercel_testbed::machine(&[all, all * 2], 2).with_capacity(TierId(0), capacity)
 }
 
 /// Trains three iterations and returns the bytes of all that outlives them.
