@@ -1,12 +1,17 @@
-//! Activations that are worked on in parts give the same losses and the same weights, bit for bit, and take less memory at
-//! a time.
+//! Activations and weights that are worked on in parts give the same losses and the same weights, bit for bit, and take
+//! less memory at a time.
 
 mod schoolroom;
 
-use schoolroom::train;
+use std::sync::Arc;
+
+use schoolroom::{lessons, train};
 use tiercel_core::Bytes;
 use tiercel_run::kernels::{Library, prepare};
+use tiercel_run::train::Task;
+use tiercel_workload::graph::Optimizer;
 use tiercel_workload::recompute::candidates;
+use tiercel_workload::trace::Role;
 use tiercel_workload::{Lifetimes, Program, nets};
 
 fn programs() -> impl Iterator<Item = (&'static str, Program)> {
@@ -26,7 +31,12 @@ fn programs() -> impl Iterator<Item = (&'static str, Program)> {
 
 /// The size of the largest activation, in so many shares.
 fn share(program: &Program, shares: u64) -> Bytes {
-    let all = program.trace.tensors.iter().filter(|t| t.role == tiercel_workload::trace::Role::Activation);
+    share_of(program, Role::Activation, shares)
+}
+
+/// The size of the largest tensor of a role, in so many shares.
+fn share_of(program: &Program, role: Role, shares: u64) -> Bytes {
+    let all = program.trace.tensors.iter().filter(|t| t.role == role);
     Bytes(all.map(|tensor| tensor.bytes.0).max().unwrap_or(0) / shares)
 }
 
@@ -45,6 +55,61 @@ fn bits_do_not_depend_on_the_parts_that_a_batch_is_worked_on_in() {
         let again = early.recomputing(&dropped).in_parts(share(&program, 4)).expect("something is in parts");
         assert_eq!(train(again), expected, "{name}, computed again, updated early, in parts");
     }
+}
+
+/// Few samples and many, all optimizers, rows that are no multiple of what a part has: layers of 1024, 700 and 300.
+#[test]
+fn bits_do_not_depend_on_the_parts_that_weights_are_in() {
+    let cases = [
+        (20, 1024, Optimizer::SGD),
+        (70, 700, Optimizer::MOMENTUM),
+        (33, 1300, Optimizer::ADAMW),
+        (200, 300, Optimizer::SGD),
+    ];
+    for (batch, width, optimizer) in cases {
+        let options = nets::Options {
+            batch: Some(batch),
+            width: Some(width),
+            optimizer: Some(optimizer),
+            ..nets::Options::default()
+        };
+        let program = nets::find("mlp").expect("built in").build(&options).expect("sound");
+        let expected = train(program.clone());
+        for shares in [2, 5] {
+            let limit = share_of(&program, Role::Weight, shares);
+            for program in [program.clone(), program.updating_early()] {
+                let parts = program.in_parts(limit).expect("something is in parts");
+                let weights = |program: &Program| {
+                    program.trace.tensors.iter().filter(|t| t.role == Role::Weight).count()
+                };
+                assert!(weights(&parts) > weights(&program), "{width}: no weight is in parts");
+                assert_eq!(parts.graph.parameters(), program.graph.parameters());
+                assert_eq!(train(parts), expected, "{width} wide, {batch} samples, parts of {limit}");
+            }
+        }
+    }
+}
+
+/// What one run saves with weights in parts, another goes on from with whole ones, and the other way round; and the network
+/// is judged by the weights that it has learnt.
+#[test]
+fn weights_in_parts_are_saved_resumed_and_judged_as_if_they_were_whole() {
+    let options = nets::Options { batch: Some(20), width: Some(600), ..nets::Options::default() };
+    let program = nets::find("mlp").expect("built in").build(&options).expect("sound");
+    let limit = share_of(&program, Role::Weight, 3);
+    let whole = Task::new(program, 20, |program| prepare(program, 2));
+    let parts = whole.played_as(Arc::new(whole.training.updating_early().in_parts(limit).expect("in parts")));
+    let folder = std::env::temp_dir().join(format!("tiercel-parts-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = |name: &str| folder.join(name);
+    let mut results = Vec::new();
+    for (name, first, second) in [("ww", &whole, &whole), ("wp", &whole, &parts), ("pw", &parts, &whole)] {
+        let (losses, score) = lessons(first, None, &file(name));
+        results.push((losses, score, lessons(second, Some(&file(name)), &file("end"))));
+        assert_eq!(std::fs::read(file("ww")).ok(), std::fs::read(file(name)).ok(), "{name}: other bytes");
+    }
+    assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
+    std::fs::remove_dir_all(&folder).expect("tidied up");
 }
 
 /// A system rewrites a program that has its workspace, and plans what comes of it: nothing may be missing there.

@@ -108,20 +108,19 @@ impl<'t> Executor<'t> {
         self.load(manager, policy, |tensor| tensor.persistent)
     }
 
-    /// Hands the contents of tensors that outlive iterations to the world, one after the other, between iterations.
-    pub fn save<W: World + 'static>(
+    /// Hands the contents of tensors that outlive iterations to the world, one after the other, between iterations: those
+    /// that have a rank, in the order of their ranks.
+    pub fn save<W: World + 'static, R: Ord>(
         &self,
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
-        which: impl Fn(&Tensor) -> bool,
+        rank: impl Fn(&Tensor) -> Option<R>,
     ) -> Result<(), Error> {
-        let all = self.trace.tensors.iter().zip(&self.objects);
-        let mut kept: Vec<(&Tensor, ObjectId)> = all
-            .filter(|(tensor, _)| tensor.persistent && which(tensor))
-            .filter_map(|(tensor, object)| Some((tensor, (*object)?)))
-            .collect();
-        kept.sort_by_key(|(tensor, _)| &tensor.name);
-        for (tensor, object) in kept {
+        let all = self.trace.tensors.iter().zip(&self.objects).filter(|(tensor, _)| tensor.persistent);
+        let mut kept: Vec<(R, &Tensor, ObjectId)> =
+            all.filter_map(|(tensor, object)| Some((rank(tensor)?, tensor, (*object)?))).collect();
+        kept.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        for (_, tensor, object) in kept {
             let operands = [Operand { object, access: Access::Read, bytes: tensor.bytes }];
             policy.before(manager, Step::LOAD, &operands)?;
             manager.begin(Step::LOAD, &operands)?;

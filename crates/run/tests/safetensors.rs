@@ -79,7 +79,7 @@ fn we_read_what_the_library_writes() {
     for (name, range) in [("x", 0..16), ("y", 16..48)] {
         let entry = entries.iter().find(|e| e.name == name).expect(name);
         let mut bytes = vec![0; (entry.end - entry.begin) as usize];
-        reader.read(entry, &mut bytes).expect("it is there");
+        reader.read(entry, 0, &mut bytes).expect("it is there");
         assert_eq!(bytes, data[range], "{name}");
     }
 }

@@ -9,7 +9,7 @@ use tiercel_core::Bytes;
 
 use crate::Program;
 use crate::graph::ValueId;
-use crate::parts::{PART, split};
+use crate::parts::{PART, split, weights};
 use crate::recompute::{AGAIN, candidates, recompute};
 use crate::schedule::Updates;
 use crate::trace::Role;
@@ -21,7 +21,7 @@ pub struct Rewriting {
     pub early_updates: bool,
     /// The values that are dropped after the forward pass and computed again for the backward pass, by their names.
     pub recomputed: Vec<String>,
-    /// The size above which activations are worked on in parts of about that size.
+    /// The size above which activations and weights are worked on in parts of about that size.
     pub parts: Option<Bytes>,
 }
 
@@ -42,7 +42,7 @@ pub enum RewriteError {
     #[error("`{0}` cannot be computed again: it is not made by a forward kernel for the backward pass")]
     Fixed(String),
     /// There is nothing to work on in parts.
-    #[error("no activation of more than {0} can be worked on in parts")]
+    #[error("no activation or weight of more than {0} can be worked on in parts")]
     Small(Bytes),
 }
 
@@ -66,14 +66,21 @@ impl Program {
         program
     }
 
-    /// The same program with activations of more than `limit` worked on in parts of about that size; `None` where nothing
-    /// can be. Whatever else is rewritten comes before.
+    /// The same program with activations and weights of more than `limit` worked on in parts of about that size; `None`
+    /// where nothing can be. Whatever else is rewritten comes before.
     pub fn in_parts(&self, limit: Bytes) -> Option<Program> {
         let graph = split(&self.graph, limit)?;
         // Updates that are early already are where they should be.
         let mut program = Program::new(graph, self.options).with_workspace_of(self);
         program.rewriting.parts = Some(limit);
         Some(program)
+    }
+
+    /// The same program with its weights in the parts that they have in another program of the same network, so that both
+    /// can work on one set of them.
+    pub fn with_weights_like(&self, other: &Program) -> Option<Program> {
+        let graph = weights::like(&self.graph, &other.graph)?;
+        Some(Program::new(graph, self.options).with_workspace_of(self))
     }
 
     /// How the program came from another, where it did.

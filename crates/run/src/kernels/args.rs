@@ -16,12 +16,21 @@ pub(super) struct Form {
     pub dtype: DType,
     /// Elements of its memory that come before it.
     pub start: usize,
+    /// Elements of its memory from one row (the last axis) to the next: more than a row has, where it is some columns of
+    /// something wider.
+    pub pitch: usize,
 }
 
 impl Form {
-    /// The elements of its memory that it is.
+    /// The elements of its memory from the first to the last that it has.
     fn range(&self) -> std::ops::Range<usize> {
-        self.start..self.start + self.shape.elements() as usize
+        let (elements, row) = (self.shape.elements() as usize, self.shape.last() as usize);
+        self.start..self.start + elements + (self.pitch - row) * (elements / row.max(1)).saturating_sub(1)
+    }
+
+    /// Whether it is some columns of something wider.
+    pub fn is_apart(&self) -> bool {
+        self.pitch > self.shape.last() as usize
     }
 }
 
@@ -39,7 +48,8 @@ impl Call {
     pub fn new(graph: &Graph, node: &Node) -> Call {
         let form = |v: &tiercel_workload::graph::ValueId| {
             let value = graph.value(*v);
-            Form { shape: value.shape, dtype: value.dtype, start: value.start as usize }
+            let pitch = value.pitch.unwrap_or(value.shape.last()) as usize;
+            Form { shape: value.shape, dtype: value.dtype, start: value.start as usize, pitch }
         };
         let (inputs, outputs) =
             (node.inputs.iter().map(form).collect(), node.outputs.iter().map(form).collect());

@@ -153,7 +153,7 @@ pub(super) fn sum_to(mut args: Args<'_, '_>) -> Result<(), String> {
             }
         });
     } else if !stretch.single && y.len() == run {
-        super::linear::column_sums(args.pool, x, y, false);
+        super::linear::column_sums(args.pool, x, y.len(), y, false);
     } else {
         y.fill(0.0);
         for (i, x) in x.chunks_exact(run).enumerate() {

@@ -12,6 +12,8 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use tiercel_workload::parts::weights;
+
 use super::pool::Pool;
 use super::shares::{Block, Each, Lattice, Sheet};
 use super::simd::{self, Layout, Soon, Tile};
@@ -31,6 +33,9 @@ const WIDE: usize = 32;
 /// The depth of a panel where there are few rows: what it takes to copy B then counts for more than what it takes to add
 /// to C again, and memory gives longer stretches of fewer rows faster.
 const SHALLOW: usize = 64;
+
+const _: () = assert!((weights::ROWS as usize).is_multiple_of(DEPTH), "parts of weights are whole blocks");
+const _: () = assert!((weights::ROWS as usize).is_multiple_of(SHALLOW), "parts of weights are whole blocks");
 
 /// An operand of which panels can be copied.
 pub trait Pack: Sync {
@@ -101,10 +106,15 @@ impl Extent {
         Extent { rows, columns, depth, block, panels: PANELS }
     }
 
+    /// The same in blocks that end where those of parts of the depth do (`tiercel_workload::parts`): each may be multiplied
+    /// by itself and added.
+    pub fn deep(self) -> Extent {
+        Extent { block: DEPTH, ..self }
+    }
+
     /// The same for few rows, of a B that lies in rows far longer than a panel is wide.
     pub fn shallow(self) -> Extent {
-        let blocks = self.depth.div_ceil(SHALLOW).max(1);
-        Extent { block: self.depth.div_ceil(blocks).max(1), panels: WIDE, ..self }
+        Extent { block: SHALLOW, panels: WIDE, ..self }
     }
 
     /// How many panels of B there is room for.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tiercel_workload::Program;
-use tiercel_workload::graph::{DType, Init};
+use tiercel_workload::graph::{DType, Init, Value, ValueId};
 
 use super::narrow;
 use super::random;
@@ -13,8 +13,10 @@ use super::random;
 struct Start {
     init: Init,
     dtype: DType,
-    /// The name whose random numbers it has: its own, or that of the value that it copies.
+    /// The name whose random numbers it has: its own, or that of the value that it copies or is a part of.
     key: u64,
+    /// How many of those come before its own.
+    first: usize,
     /// The number format that its numbers were rounded to before.
     through: DType,
     /// Whether it comes anew for every iteration.
@@ -30,21 +32,24 @@ pub(super) struct Starts {
 impl Starts {
     pub fn new(program: &Program) -> Starts {
         let graph = &program.graph;
-        let of = |value: &tiercel_workload::graph::Value| {
+        let of = |id: ValueId, value: &Value| {
             let source = match value.init {
-                Init::Copy(other) => graph.value(other),
-                _ => value,
+                Init::Copy(other) => other,
+                _ => id,
             };
+            let (source, first) = graph.whole(source);
+            let source = graph.value(source);
             Start {
                 init: source.init,
                 dtype: value.dtype,
                 key: random::name(&source.name),
+                first: first as usize,
                 through: source.dtype,
                 fed: !value.persistent,
             }
         };
-        let made = graph.values.iter().filter(|v| v.view_of.is_none());
-        Starts { by_name: made.map(|v| (v.name.clone(), of(v))).collect() }
+        let made = (0..).map(ValueId).zip(&graph.values).filter(|(_, v)| v.view_of.is_none());
+        Starts { by_name: made.map(|(id, v)| (v.name.clone(), of(id, v))).collect() }
     }
 
     /// Fills a tensor; the data of every iteration differs, all else depends on the seed and the name alone.
@@ -73,19 +78,19 @@ impl Starts {
         match start.dtype {
             DType::F32 => {
                 let numbers: &mut [f32] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
-                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = rounded(at));
+                numbers.iter_mut().zip(start.first..).for_each(|(n, at)| *n = rounded(at));
             }
             DType::Bf16 => {
                 let numbers: &mut [u16] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
-                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = narrow::round(number(at)));
+                numbers.iter_mut().zip(start.first..).for_each(|(n, at)| *n = narrow::round(number(at)));
             }
             DType::I32 => {
                 let numbers: &mut [i32] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
-                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = below(at) as i32);
+                numbers.iter_mut().zip(start.first..).for_each(|(n, at)| *n = below(at) as i32);
             }
             DType::I64 => {
                 let numbers: &mut [i64] = bytemuck::try_cast_slice_mut(bytes).map_err(misfit)?;
-                numbers.iter_mut().enumerate().for_each(|(at, n)| *n = below(at) as i64);
+                numbers.iter_mut().zip(start.first..).for_each(|(n, at)| *n = below(at) as i64);
             }
         }
         Ok(())

@@ -1,9 +1,11 @@
 //! Linear layers and plain matrix products, forward and backward.
 //!
 //! Products of few rows, or of little depth, would take longer to pack than to compute: these read the weights as they
-//! lie.
+//! lie. A call may have a part of the weights only (`tiercel_workload::parts`): then results and their gradients are some
+//! columns of wider rows, which are a `pitch` apart, and how to compute is chosen as for the whole.
 
 use tiercel_workload::graph::Op;
+use tiercel_workload::parts::weights;
 
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Put, Rows, multiply, multiply_part};
@@ -19,7 +21,7 @@ fn extent(call: &Call) -> Extent {
         Op::Linear => Extent::new(call.len(0) / call.last(0), call.dim(1, 0), call.last(0)),
         Op::LinearBackwardData => {
             let e = Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0));
-            if e.rows <= SOME { e.shallow() } else { e }
+            if e.rows <= SOME { e.shallow() } else { e.deep() }
         }
         Op::LinearBackwardWeight => Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)),
         Op::MatMul { transpose_a, .. } => {
@@ -35,12 +37,12 @@ fn extent(call: &Call) -> Extent {
 /// Scratch numbers that a call needs: room to pack in, where it packs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let e = extent(call);
-    if call.op == Op::Linear && narrow(e) {
+    if call.op == Op::Linear && narrow(e) && !call.outputs[0].is_apart() {
         return threads * room(e.depth * Tile::here().lanes);
     }
     let packs = match &call.op {
         Op::Linear => e.rows > FEW,
-        Op::LinearBackwardData => e.rows > FEW && e.depth > SHALLOW,
+        Op::LinearBackwardData => e.rows > FEW && (e.depth > SHALLOW || call.inputs[1].is_apart()),
         Op::LinearBackwardWeight => e.depth > FEW,
         _ => true,
     };
@@ -49,27 +51,27 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, w, bias) = (args.read(0)?, args.read(1)?, args.optional(2)?);
-    let (e, y, scratch) = (extent(args.call), args.write(0)?, args.scratch());
+    let (e, to, y, scratch) = (extent(args.call), args.call.outputs[0], args.write(0)?, args.scratch());
     if e.rows <= FEW {
         few_samples(args.pool, e, x, w, bias, y);
         return Ok(());
     }
-    if narrow(e) {
+    if narrow(e) && !to.is_apart() {
         few_results(args.pool, e, x, w, bias, y, scratch);
         return Ok(());
     }
     let bias = bias.map_or(Bias::None, Bias::Columns);
     let (a, b) = (Matrix::by_line(x, e.depth), Matrix::by_line(w, e.depth));
-    multiply(args.pool, e, &a, &b, &Rows::new(y, e.columns, bias), scratch);
+    multiply(args.pool, e, &a, &b, &Rows::new(y, to.pitch, bias), scratch);
     Ok(())
 }
 
 pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (w, dy) = (args.read(0)?, args.read(1)?);
-    let (e, dx, scratch) = (extent(args.call), args.write(0)?, args.scratch());
+    let (e, from, dx, scratch) = (extent(args.call), args.call.inputs[1], args.write(0)?, args.scratch());
     if e.rows <= FEW {
         few_slopes(args.pool, e, w, dy, dx);
-    } else if e.depth <= SHALLOW {
+    } else if e.depth <= SHALLOW && !from.is_apart() {
         let columns = e.columns;
         args.pool.sums(columns * e.depth, dx, columns, |start, dx| {
             for (dx, dy) in dx.chunks_exact_mut(columns).zip(dy.chunks_exact(e.depth).skip(start)) {
@@ -77,34 +79,37 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
             }
         });
     } else {
-        let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
-        multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
+        let (a, b) = (Matrix::by_line(dy, from.pitch), Matrix::by_depth(w, e.columns));
+        let more = if args.call.inputs.len() > 2 { Bias::Add } else { Bias::None };
+        multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, more), scratch);
     }
     Ok(())
 }
 
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, dy) = (args.read(0)?, args.read(1)?);
-    let (e, dw, db, scratch) = (extent(args.call), args.write(0)?, args.write_optional(1)?, args.scratch());
+    let (e, pitch) = (extent(args.call), args.call.inputs[1].pitch);
+    let (dw, db, scratch) = (args.write(0)?, args.write_optional(1)?, args.scratch());
     if e.depth <= FEW {
         let columns = e.columns;
         args.pool.rows(dw, columns, |start, dw| {
             for (row, dw) in dw.chunks_exact_mut(columns).enumerate() {
-                combine(dw, x, columns, dy[start + row..].iter().step_by(e.rows).copied(), false);
+                combine(dw, x, columns, dy[start + row..].iter().step_by(pitch).copied(), false);
             }
         });
     } else {
-        let (a, b) = (Matrix::by_depth(dy, e.rows), Matrix::by_depth(x, e.columns));
+        let (a, b) = (Matrix::by_depth(dy, pitch), Matrix::by_depth(x, e.columns));
         multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
     }
     if let Some(db) = db {
-        column_sums(args.pool, dy, db, false);
+        column_sums(args.pool, dy, pitch, db, false);
     }
     Ok(())
 }
 
 /// Samples up to which nothing is packed: weights are read once, as they lie, or written once.
 const FEW: usize = 4;
+const _: () = assert!((FEW as u64) < weights::SAMPLES, "so few samples never come in parts");
 
 /// Samples up to which reading the weights takes about as long as multiplying them.
 const SOME: usize = 64;
@@ -246,22 +251,21 @@ pub(super) fn product(mut args: Args<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The sum of every column of a matrix, on top of what is there already where `add`.
-pub(super) fn column_sums(pool: &mut Pool, numbers: &[f32], sums: &mut [f32], add: bool) {
-    let columns = sums.len();
-    let rows = numbers.len() / columns.max(1);
+/// The sum of every column of a matrix whose rows are a pitch apart, on top of what is there already where `add`.
+pub(super) fn column_sums(pool: &mut Pool, numbers: &[f32], pitch: usize, sums: &mut [f32], add: bool) {
+    let rows = numbers.len().div_ceil(pitch.max(1));
     pool.sums(rows, sums, 1, |start, sums| {
         if !add {
             sums.fill(0.0);
         }
-        sum_rows(numbers, columns, start, sums);
+        sum_rows(numbers, pitch, start, sums);
     });
 }
 
 wide! {
     /// Adds up the rows of a matrix, from column `start` on.
-    fn sum_rows(numbers: &[f32], columns: usize, start: usize, sums: &mut [f32]) {
-        for row in numbers.chunks_exact(columns) {
+    fn sum_rows(numbers: &[f32], pitch: usize, start: usize, sums: &mut [f32]) {
+        for row in numbers.chunks(pitch.max(1)) {
             for (sum, number) in sums.iter_mut().zip(&row[start..]) {
                 *sum += number;
             }

@@ -124,6 +124,6 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         let bias = if add { Bias::Add } else { Bias::None };
         multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, bias), scratch);
     }
-    column_sums(args.pool, dgates, dbias, add);
+    column_sums(args.pool, dgates, dbias.len(), dbias, add);
     Ok(())
 }

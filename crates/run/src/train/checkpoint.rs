@@ -1,11 +1,11 @@
 //! What a run leaves for the one that goes on: weights, optimizer state and where the run was.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tiercel_workload::Program;
-use tiercel_workload::graph::{Shape, Value};
+use tiercel_workload::graph::{Shape, Value, ValueId};
 use tiercel_workload::trace::{Role, Tensor};
 
 use super::safetensors::{Entry, Reader, Writer, aside, dtype_name};
@@ -97,19 +97,26 @@ pub enum CheckpointError {
     },
 }
 
-/// Whether a tensor is part of what a run must remember.
-pub fn is_kept(tensor: &Tensor) -> bool {
-    tensor.persistent && matches!(tensor.role, Role::Weight | Role::State)
+/// The tensors that are what a run must remember, by their names.
+pub fn kept(program: &Program) -> HashMap<String, ValueId> {
+    let is_kept = |t: &&Tensor| t.persistent && matches!(t.role, Role::Weight | Role::State);
+    let names: HashSet<&str> =
+        program.trace.tensors.iter().filter(is_kept).map(|tensor| tensor.name.as_str()).collect();
+    let values = (0..).map(ValueId).zip(&program.graph.values);
+    let kept = values.filter(|(_, value)| names.contains(value.name.as_str()));
+    kept.map(|(id, value)| (value.name.clone(), id)).collect()
 }
 
-/// The values that a checkpoint of this program has, in the order of its trace.
-fn kept(program: &Program) -> Vec<&Value> {
-    let by_name: HashMap<&str, &Value> = program.graph.values.iter().map(|v| (v.name.as_str(), v)).collect();
-    let kept = program.trace.tensors.iter().filter(|tensor| is_kept(tensor));
-    kept.filter_map(|tensor| by_name.get(tensor.name.as_str()).copied()).collect()
+/// The values that a checkpoint of this program has, in the order of their names: the same however it is scheduled, and
+/// whether it works on them in parts or not.
+fn saved(program: &Program) -> Vec<&Value> {
+    let wholes: HashSet<ValueId> = kept(program).into_values().map(|id| program.graph.whole(id).0).collect();
+    let mut saved: Vec<&Value> = wholes.into_iter().map(|id| program.graph.value(id)).collect();
+    saved.sort_by_key(|value| &value.name);
+    saved
 }
 
-/// Starts to write a checkpoint; the tensors follow in the order of their names, the same however it is scheduled.
+/// Starts to write a checkpoint; the tensors follow in the order of their names.
 pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io::Result<Writer> {
     let texts = [
         ("format", "tiercel 1".to_string()),
@@ -121,9 +128,7 @@ pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io:
         ("rate", progress.rate.clone()),
     ];
     let texts: BTreeMap<String, String> = texts.map(|(key, text)| (key.to_string(), text)).into();
-    let mut kept = kept(program);
-    kept.sort_by_key(|value| &value.name);
-    let tensors: Vec<_> = kept.iter().map(|v| (v.name.as_str(), v.dtype, v.shape)).collect();
+    let tensors: Vec<_> = saved(program).iter().map(|v| (v.name.as_str(), v.dtype, v.shape)).collect();
     Writer::create(path, &texts, &tensors)
 }
 
@@ -176,15 +181,15 @@ impl Checkpoint {
         }
         let by_name: HashMap<String, Entry> =
             reader.entries().iter().map(|e| (e.name.clone(), e.clone())).collect();
-        compare(path, &by_name, &kept(program))?;
+        compare(path, &by_name, &saved(program))?;
         reader.verify()?;
         Ok(Checkpoint { reader, by_name, progress })
     }
 
-    /// Reads a tensor; false where the checkpoint has none of that name.
-    pub fn load(&mut self, name: &str, bytes: &mut [u8]) -> Result<bool, CheckpointError> {
+    /// Reads a tensor, or a part of it behind its first `skipped` bytes; false where the checkpoint has none of that name.
+    pub fn load(&mut self, name: &str, skipped: u64, bytes: &mut [u8]) -> Result<bool, CheckpointError> {
         let Some(entry) = self.by_name.get(name) else { return Ok(false) };
-        self.reader.read(entry, bytes).map(|()| true)
+        self.reader.read(entry, skipped, bytes).map(|()| true)
     }
 }
 

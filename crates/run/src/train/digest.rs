@@ -19,6 +19,12 @@ impl Default for Digest {
 impl Digest {
     /// Takes in a piece. Where the pieces are cut counts: the same bytes in other pieces are another text.
     pub fn add(&mut self, piece: &[u8]) {
+        self.more(piece);
+        self.end();
+    }
+
+    /// Takes in some of a piece: a multiple of 32 bytes, unless it is the last of it.
+    pub fn more(&mut self, piece: &[u8]) {
         let mut words = piece.chunks_exact(32);
         for four in &mut words {
             for (lane, word) in self.lanes.iter_mut().zip(four.chunks_exact(8)) {
@@ -30,6 +36,10 @@ impl Digest {
             *lane = step(*lane, u64::from(*byte) | 0x100);
         }
         self.bytes += piece.len() as u64;
+    }
+
+    /// Ends a piece.
+    pub fn end(&mut self) {
         self.lanes[0] = step(self.lanes[0], self.bytes);
     }
 

@@ -183,7 +183,8 @@ impl<K: Kernels> Kernels for Learner<K> {
             _ => (Split::Train, &mut self.training.kernels),
         };
         if tensor.persistent {
-            let loaded = self.checkpoint.as_mut().map(|saved| saved.load(&tensor.name, bytes));
+            let Whole { name, skipped, .. } = Whole::of(&self.training.program, &self.values, tensor);
+            let loaded = self.checkpoint.as_mut().map(|saved| saved.load(name, skipped, bytes));
             return match loaded.transpose().map_err(|error| error.to_string())? {
                 Some(true) => Ok(()),
                 _ => kernels.load(tensor, bytes),
@@ -207,14 +208,20 @@ impl<K: Kernels> Kernels for Learner<K> {
     }
 
     fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        let Whole { name, skipped, size } = Whole::of(&self.training.program, &self.values, tensor);
         match &mut self.sink {
             Sink::None => Ok(()),
             Sink::Digest(digest) => {
-                digest.add(tensor.name.as_bytes());
-                digest.add(bytes);
+                if skipped == 0 {
+                    digest.add(name.as_bytes());
+                }
+                digest.more(bytes);
+                if skipped + bytes.len() as u64 == size {
+                    digest.end();
+                }
                 Ok(())
             }
-            Sink::File(writer) => writer.add(&tensor.name, bytes).map_err(|error| error.to_string()),
+            Sink::File(writer) => writer.add(name, bytes).map_err(|error| error.to_string()),
         }
     }
 
@@ -284,6 +291,27 @@ impl<K: Kernels> Kernels for Learner<K> {
     }
 }
 
+/// What a tensor is a part of, as checkpoints know it: most are all of it.
+struct Whole<'a> {
+    name: &'a str,
+    /// Bytes that come before the part.
+    skipped: u64,
+    /// Bytes in all.
+    size: u64,
+}
+
+impl<'a> Whole<'a> {
+    fn of(program: &'a Program, values: &HashMap<String, ValueId>, tensor: &'a Tensor) -> Whole<'a> {
+        let Some(id) = values.get(&tensor.name) else {
+            return Whole { name: &tensor.name, skipped: 0, size: tensor.bytes.0 };
+        };
+        let (whole, start) = program.graph.whole(*id);
+        let value = program.graph.value(whole);
+        let size = value.shape.bytes(value.dtype).0;
+        Whole { name: &value.name, skipped: start * value.dtype.size(), size }
+    }
+}
+
 /// What a kernel that met a number that is none returns; the fault has the rest.
 const FAULT: &str = "a number that is none";
 
@@ -300,11 +328,17 @@ fn loss(bytes: &[u8]) -> f32 {
     bytes.first_chunk().map_or(f32::NAN, |four| f32::from_le_bytes(*four))
 }
 
-/// Whether the tensor of a value has a number that is none.
+/// Whether a value has a number that is none. Of a tensor that it is only a stretch of, the rest may be yet to be made.
 fn fault(program: &Program, step: Step, id: ValueId, bytes: &[u8], given: bool) -> Option<Fault> {
     let value = program.graph.value(id);
-    let (element, found) = first_bad(value.dtype, bytes)?;
-    Some(Fault { step, tensor: value.name.clone(), element, value: found, given })
+    let (size, all) = (value.dtype.size(), value.shape.elements());
+    let (row, pitch) = value.pitch.map_or((all, all), |pitch| (value.shape.last(), pitch));
+    let (row, pitch) = (row.max(1), pitch.max(1));
+    (0..all / row).find_map(|at| {
+        let bytes = bytes.get(((value.start + at * pitch) * size) as usize..)?;
+        let (element, found) = first_bad(value.dtype, bytes.get(..(row * size) as usize)?)?;
+        Some(Fault { step, tensor: value.name.clone(), element: at * row + element, value: found, given })
+    })
 }
 
 /// Which operand of a kernel holds the bytes of a value: operands are the kernel's tensors, each once, reads first.

@@ -24,7 +24,7 @@ mod task;
 mod trainer;
 
 pub use checkpoint::{CheckpointError, Progress};
-pub use data::{Data, DataError, Images, Split, Synthetic, Text};
+pub use data::{Data, DataError, Images, Pictures, Split, Synthetic, Text};
 pub use error::TrainError;
 pub use rate::{Schedule, ScheduleError};
 pub use task::{Task, with_rate};

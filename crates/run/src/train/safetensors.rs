@@ -123,14 +123,21 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes the next tensor.
+    /// Writes the next tensor, or the next part of one; all but the last have a multiple of 32 bytes.
     ///
     /// # Panics
     /// If it is not the one that comes next.
     pub fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let next = self.to_come.pop();
-        assert_eq!(next, Some((name.to_string(), bytes.len() as u64)), "tensors come in the order announced");
-        self.digest.add(bytes);
+        let next = self.to_come.last_mut().filter(|(next, _)| next == name);
+        let left = next.and_then(|(_, left)| {
+            *left = left.checked_sub(bytes.len() as u64)?;
+            Some(*left)
+        });
+        self.digest.more(bytes);
+        if left.expect("tensors come in the order announced") == 0 {
+            self.to_come.pop();
+            self.digest.end();
+        }
         self.file.as_mut().expect("open until finished").write_all(bytes)
     }
 
@@ -232,9 +239,9 @@ impl Reader {
         &self.entries
     }
 
-    /// Reads one tensor; its size is that of its entry.
-    pub fn read(&mut self, entry: &Entry, bytes: &mut [u8]) -> Result<(), CheckpointError> {
-        let start = 8 + self.header.len() as u64 + entry.begin;
+    /// Reads one tensor, or what of it comes behind its first `skipped` bytes; the caller sees to it that there is as much.
+    pub fn read(&mut self, entry: &Entry, skipped: u64, bytes: &mut [u8]) -> Result<(), CheckpointError> {
+        let start = 8 + self.header.len() as u64 + entry.begin + skipped;
         let read = self.file.seek(SeekFrom::Start(start)).and_then(|_| self.file.read_exact(bytes));
         read.map_err(|error| CheckpointError::File { path: self.path.clone(), error })
     }
@@ -251,7 +258,7 @@ impl Reader {
         let mut bytes = Vec::new();
         for entry in self.entries.clone() {
             bytes.resize((entry.end - entry.begin) as usize, 0);
-            self.read(&entry, &mut bytes)?;
+            self.read(&entry, 0, &mut bytes)?;
             digest.add(&bytes);
         }
         let found = format!("{:016x}", digest.value());

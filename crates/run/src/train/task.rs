@@ -32,9 +32,12 @@ impl Task {
         Task { training: Arc::new(prepare(program)), evaluation, batch }
     }
 
-    /// The same training by another program that computes the same: what a system made of this one.
+    /// The same training by another program that computes the same: what a system made of this one. The network is judged
+    /// with that program's weights, so they have the same parts.
     pub fn played_as(&self, program: Arc<Program>) -> Task {
-        Task { training: program, ..self.clone() }
+        let evaluation =
+            self.evaluation.as_ref().map(|own| own.with_weights_like(&program).map_or(own.clone(), Arc::new));
+        Task { training: program, evaluation, ..self.clone() }
     }
 
     /// The inputs that are fed anew for every iteration.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use tiercel_core::{Error, Machine, Manager, Policy, Step, TierId};
-use tiercel_workload::Program;
 use tiercel_workload::trace::Phase;
+use tiercel_workload::{Program, Tensor};
 
-use super::checkpoint::{self, Checkpoint, CheckpointError, Progress, is_kept};
+use super::checkpoint::{self, Checkpoint, CheckpointError, Progress};
 use super::data::{Data, Split};
 use super::digest::Digest;
 use super::error::TrainError;
@@ -275,7 +275,13 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
     /// Lets everything that is kept flow into a sink.
     fn pour(&mut self, sink: Sink) -> Result<Sink, TrainError> {
         self.learner().sink = sink;
-        let poured = self.training.save(&mut self.manager, self.policy.as_mut(), is_kept);
+        let (program, ids) = (&self.task.training, checkpoint::kept(&self.task.training));
+        // Parts of a tensor come one after the other where the whole would.
+        let rank = |tensor: &Tensor| {
+            let (whole, start) = program.graph.whole(*ids.get(&tensor.name)?);
+            Some((&program.graph.value(whole).name, start))
+        };
+        let poured = self.training.save(&mut self.manager, self.policy.as_mut(), rank);
         let sink = std::mem::replace(&mut self.learner().sink, Sink::None);
         poured.map_err(|error| self.located(error, None))?;
         Ok(sink)

@@ -300,6 +300,8 @@ impl Builder {
             persistent,
             view_of: None,
             start: 0,
+            pitch: None,
+            part_of: None,
             detached: false,
             init,
             layer,

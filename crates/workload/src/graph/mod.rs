@@ -64,6 +64,11 @@ pub struct Value {
     pub view_of: Option<ValueId>,
     /// How many elements of that memory come before those of the view.
     pub start: u64,
+    /// How many elements of that memory come from one row of the view (its last axis) to the next, where rows do not lie
+    /// side by side.
+    pub pitch: Option<u64>,
+    /// The value of which this is a part with memory of its own, and how many elements of that come before it.
+    pub part_of: Option<(ValueId, u64)>,
     /// Whether gradients stop here.
     pub detached: bool,
     /// What it holds at first.
@@ -126,12 +131,17 @@ impl Graph {
         self.value(id).view_of.unwrap_or(id)
     }
 
+    /// The value that `id` is a part of, and how many elements of that come before it: itself unless it is a part.
+    pub fn whole(&self, id: ValueId) -> (ValueId, u64) {
+        self.value(id).part_of.unwrap_or((id, 0))
+    }
+
     /// The trainable parameters: every element of every weight, counted once. Running statistics of batch
     /// norms are state, not parameters.
     pub fn parameters(&self) -> u64 {
         self.values
             .iter()
-            .filter(|v| v.role == Role::Weight && v.view_of.is_none())
+            .filter(|v| v.role == Role::Weight && v.view_of.is_none() && v.part_of.is_none())
             .map(|v| v.shape.elements())
             .sum()
     }

@@ -212,7 +212,7 @@ pub enum Op {
     ConvBackwardWeight(Conv),
     /// x `[.., in]`, w `[out, in]`, b? → y `[.., out]`: y = x · wᵀ + b.
     Linear,
-    /// w, dy → dx.
+    /// w, dy → dx. Where dx is an operand too, what it holds is added to, in place.
     LinearBackwardData,
     /// x, dy → dw, db?.
     LinearBackwardWeight,

@@ -1,28 +1,17 @@
-//! Working on a batch in parts, where its activations are too large for the fast memory: a choice beside keeping, moving
-//! and computing again.
+//! Activations in parts of some samples each.
 //!
-//! A tensor that takes up much of the fast memory, or more than there is, can hardly be moved while kernels run. But most
-//! kernels treat every sample of a batch by itself. So a graph is rewritten: a large activation becomes several, each of
-//! some samples, and a kernel that works sample by sample becomes several, each on its part; kernels in a row take a part
-//! through all of them before the next. What sums over the batch (a convolution's gradient by its weights, a batch norm)
-//! stays one kernel that takes all parts as operands. Small tensors stay whole, and kernels on parts see a stretch of
-//! them. What comes out is an ordinary graph, so schedules, plans, checks and kernels need to know nothing of it; every
-//! number is computed from the same numbers in the same order, so bits are the same.
-//!
-//! TSPLIT (Nie et al., ICDE 2022) splits tensors in this way for GPUs, without regard to the bits.
+//! Most kernels treat every sample of a batch by itself: such a kernel becomes several, each on its part, and kernels in a
+//! row take a part through all of them before the next. What sums over the batch (a convolution's gradient by its weights,
+//! a batch norm) stays one kernel that takes all parts as operands. Small tensors stay whole, and kernels on parts see a
+//! stretch of them.
 
 use std::collections::{HashMap, HashSet};
 
 use tiercel_core::Bytes;
 
+use super::{MOST, PART};
 use crate::graph::{DType, Graph, Init, Node, Op, Value, ValueId};
 use crate::trace::Role;
-
-/// The most parts of a tensor: kernels that take all of them have room for so many.
-pub const MOST: u64 = 16;
-
-/// What the name of a kernel ends with that works on a part, and that of what it makes, before the part's number.
-pub(crate) const PART: &str = ".part";
 
 /// How a kernel treats the samples of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +76,7 @@ impl Samples {
 
 /// The same graph with activations of more than `limit` in parts of about that size; `None` where there are none that
 /// could be.
-pub fn split(graph: &Graph, limit: Bytes) -> Option<Graph> {
+pub(super) fn split(graph: &Graph, limit: Bytes) -> Option<Graph> {
     let limit = limit.max(Bytes(1));
     let ways: Vec<Option<Samples>> = graph.nodes.iter().map(|node| Samples::of(graph, node)).collect();
     let large = large(graph, &ways, limit);
@@ -217,6 +206,7 @@ impl<'g> Split<'g> {
             shape: value.shape.with(0, step.min(samples - first)),
             view_of: (!own).then(|| self.old.root(v)),
             start: if own { 0 } else { value.start + first * (value.shape.elements() / samples) },
+            part_of: own.then_some((v, first * (value.shape.elements() / samples))),
             ..value.clone()
         });
         self.parts.insert((v, index), new);
