@@ -90,6 +90,37 @@ fn bits_do_not_depend_on_the_parts_that_weights_are_in() {
     }
 }
 
+/// Logits of a vocabulary: a part of the batch goes through the layer, the loss and their gradients before the next.
+#[test]
+fn bits_do_not_depend_on_the_parts_that_logits_are_in() {
+    let of = |name: &str, batch, sequence, width, depth| {
+        let options = nets::Options {
+            batch: Some(batch),
+            sequence: Some(sequence),
+            width: Some(width),
+            depth: Some(depth),
+            ..nets::Options::default()
+        };
+        nets::find(name).expect("built in").build(&options).expect("sound")
+    };
+    let cases = [
+        (of("gpt2", 6, 128, 16, 1), 3),
+        (of("gpt2", 5, 256, 16, 1), 16),
+        (of("lstm", 20, 35, 16, 1), 2),
+        (of("lstm", 12, 50, 16, 1), 9),
+    ];
+    for (program, shares) in cases {
+        let name = program.graph.name.clone();
+        let parts =
+            program.updating_early().in_parts(share(&program, shares)).expect("something is in parts");
+        assert!(share(&parts, 1) < share(&program, 1), "{name}: the logits are still there as a whole");
+        assert_eq!(train(parts), train(program), "{name}");
+    }
+    // Rows of a sample that are no whole blocks.
+    let odd = of("gpt2", 2, 300, 16, 1);
+    assert!(odd.in_parts(share(&odd, 4)).is_none());
+}
+
 /// What one run saves with weights in parts, another goes on from with whole ones, and the other way round; and the network
 /// is judged by the weights that it has learnt.
 #[test]

@@ -57,10 +57,13 @@ const HEAVY: f64 = 0.02;
 /// The shares of the fast memory, as divisors, that parts of activations may have, and the least size of a part: moving and
 /// computing less at a time costs more than it saves.
 const PARTS: [u64; 2] = [4, 8];
-const PART: Bytes = Bytes(2 << 20);
+const PART: Bytes = Bytes(1 << 20);
 
 /// How far from the bound a plan that moves whole tensors is before parts are tried.
 const LARGE: f64 = 1.015;
+
+/// How far from having all memory fast such a bound is at most: further, it is itself due to tensors that are too large.
+const NEAR: f64 = 1.05;
 
 /// An alternative, and the time of its simulated iteration.
 struct Tried {
@@ -152,9 +155,9 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             bound = plan.as_ref().map_or(0.0, Tried::bound);
             search.consider(plan);
         }
-        // A plan that is near its bound does not suffer from tensors being large.
+        // A plan that is near its bound, and that a little, does not suffer from tensors being large.
         let program = early.as_deref().or(setting.program);
-        if let Some(program) = program.filter(|_| search.slower_than(LARGE * bound)) {
+        if let Some(program) = program.filter(|_| search.slower_than(LARGE * bound.min(NEAR * floor))) {
             parts = search.parts(setting, program);
         }
     }
@@ -276,10 +279,9 @@ impl Search {
             let Some(rewritten) = program.in_parts(limit) else { continue };
             let before = self.best.as_ref().map(|best| best.time);
             self.consider(planned(&self.share(setting), Some(Arc::new(rewritten))));
-            if self.best.as_ref().map(|best| best.time) == before {
-                break;
+            if self.best.as_ref().map(|best| best.time) != before {
+                found = Some(limit);
             }
-            found = Some(limit);
         }
         found
     }

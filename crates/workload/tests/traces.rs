@@ -226,10 +226,10 @@ fn recurrent_cells_share_their_weights() {
             cross-entropy: cell.lstm-cell.2 labels -> head.cross-entropy cell.lstm-cell.2!
             cross-entropy.backward: cell.lstm-cell.2 labels -> cell.lstm-cell.2!
             fill:  -> cell.lstm-cell.2.cell.grad
-            lstm-cell.backward-data: cell.lstm-cell.cell cell.lstm-cell.2.cell cell.wx cell.wh cell.lstm-cell.2.gates cell.lstm-cell.2 cell.lstm-cell.2.cell.grad -> x2.grad cell.lstm-cell.grad cell.lstm-cell.cell.grad cell.lstm-cell.2.gates.grad
-            lstm-cell.backward-weight: x2 cell.lstm-cell cell.lstm-cell.2.gates.grad -> cell.wx.grad cell.wh.grad cell.bias.grad
-            lstm-cell.backward-data: c0 cell.lstm-cell.cell cell.wx cell.wh cell.lstm-cell.gates cell.lstm-cell.grad cell.lstm-cell.cell.grad -> x1.grad h0.grad c0.grad cell.lstm-cell.gates.grad
-            lstm-cell.backward-weight: x1 h0 cell.lstm-cell.gates.grad cell.wx.grad cell.wh.grad cell.bias.grad -> cell.wx.grad! cell.wh.grad! cell.bias.grad!
+            lstm-cell.backward-data: cell.lstm-cell.cell cell.lstm-cell.2.cell cell.wx cell.wh cell.lstm-cell.2.gates cell.lstm-cell.2 cell.lstm-cell.2.cell.grad -> x2.grad cell.lstm-cell.grad cell.lstm-cell.cell.grad cell.lstm-cell.2.gates!
+            lstm-cell.backward-data: c0 cell.lstm-cell.cell cell.wx cell.wh cell.lstm-cell.gates cell.lstm-cell.grad cell.lstm-cell.cell.grad -> x1.grad h0.grad c0.grad cell.lstm-cell.gates!
+            lstm-cell.backward-weight: x2 cell.lstm-cell cell.lstm-cell.2.gates -> cell.wx.grad cell.wh.grad cell.bias.grad
+            lstm-cell.backward-weight: x1 h0 cell.lstm-cell.gates cell.wx.grad cell.wh.grad cell.bias.grad -> cell.wx.grad! cell.wh.grad! cell.bias.grad!
             sgd: cell.wx cell.wx.grad -> cell.wx!
             sgd: cell.wh cell.wh.grad -> cell.wh!
             sgd: cell.bias cell.bias.grad -> cell.bias!

@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use tiercel_workload::parts::weights;
+use tiercel_workload::parts::ROWS as PART;
 
 use super::pool::Pool;
 use super::shares::{Block, Each, Lattice, Sheet};
@@ -34,8 +34,8 @@ const WIDE: usize = 32;
 /// to C again, and memory gives longer stretches of fewer rows faster.
 const SHALLOW: usize = 64;
 
-const _: () = assert!((weights::ROWS as usize).is_multiple_of(DEPTH), "parts of weights are whole blocks");
-const _: () = assert!((weights::ROWS as usize).is_multiple_of(SHALLOW), "parts of weights are whole blocks");
+const _: () = assert!((PART as usize).is_multiple_of(DEPTH), "parts are whole blocks");
+const _: () = assert!((PART as usize).is_multiple_of(SHALLOW), "parts are whole blocks");
 
 /// An operand of which panels can be copied.
 pub trait Pack: Sync {

@@ -5,7 +5,7 @@
 //! columns of wider rows, which are a `pitch` apart, and how to compute is chosen as for the whole.
 
 use tiercel_workload::graph::Op;
-use tiercel_workload::parts::weights;
+use tiercel_workload::parts::{self, weights};
 
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Put, Rows, multiply, multiply_part};
@@ -23,7 +23,9 @@ fn extent(call: &Call) -> Extent {
             let e = Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0));
             if e.rows <= SOME { e.shallow() } else { e.deep() }
         }
-        Op::LinearBackwardWeight => Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)),
+        Op::LinearBackwardWeight => {
+            Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)).deep()
+        }
         Op::MatMul { transpose_a, .. } => {
             let y = call.outputs[0].shape;
             let rank = y.rank();
@@ -88,7 +90,7 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
 
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, dy) = (args.read(0)?, args.read(1)?);
-    let (e, pitch) = (extent(args.call), args.call.inputs[1].pitch);
+    let (e, pitch, add) = (extent(args.call), args.call.inputs[1].pitch, args.call.inputs.len() > 2);
     let (dw, db, scratch) = (args.write(0)?, args.write_optional(1)?, args.scratch());
     if e.depth <= FEW {
         let columns = e.columns;
@@ -99,10 +101,11 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         });
     } else {
         let (a, b) = (Matrix::by_depth(dy, pitch), Matrix::by_depth(x, e.columns));
-        multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
+        let more = if add { Bias::Add } else { Bias::None };
+        multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, more), scratch);
     }
     if let Some(db) = db {
-        column_sums(args.pool, dy, pitch, db, false);
+        column_sums(args.pool, dy, pitch, db, add);
     }
     Ok(())
 }
@@ -113,6 +116,7 @@ const _: () = assert!((FEW as u64) < weights::SAMPLES, "so few samples never com
 
 /// Samples up to which reading the weights takes about as long as multiplying them.
 const SOME: usize = 64;
+const _: () = assert!(FEW as u64 <= parts::FEW && SOME as u64 <= parts::FEW, "parts have more samples");
 
 /// Outputs up to which a sample's gradient is made of the rows of the weights, one after the other.
 const SHALLOW: usize = 16;

@@ -1,7 +1,8 @@
 //! Softmax, cross-entropy, binary cross-entropy and the mean of squares, with their gradients.
 
-use super::args::Args;
+use super::args::{Args, Ids};
 use super::math::{exp, ln, ln_1p_exp, sigmoid, vectors};
+use super::pool::Pool;
 use super::simd::{Lanes, PARTS as LANES, Sums, halves, lanes, transpose, wide};
 
 /// The largest element.
@@ -262,8 +263,37 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
     labels.check(classes)?;
     let (loss, y) = (args.write(0)?, args.write(1)?);
     let scratch = args.scratch();
-    let losses = &mut scratch[..labels.len()];
-    args.pool.rows2((y, classes), (losses, 1), |start, y, losses| {
+    if loss.len() == labels.len() {
+        row_losses(args.pool, classes, x, labels, y, loss);
+    } else {
+        let losses = &mut scratch[..labels.len()];
+        row_losses(args.pool, classes, x, labels, y, losses);
+        loss[0] = mean_all(losses);
+    }
+    Ok(())
+}
+
+/// The mean of all elements.
+pub(super) fn mean_of(mut args: Args<'_, '_>) -> Result<(), String> {
+    let (x, y) = (args.read(0)?, args.write(0)?);
+    y[0] = mean_all(x);
+    Ok(())
+}
+
+fn mean_all(numbers: &[f32]) -> f32 {
+    (total(numbers) / numbers.len() as f64) as f32
+}
+
+/// The loss of every row; `y` becomes the softmax of the rows of `x`, or of itself where there is none.
+fn row_losses(
+    pool: &mut Pool,
+    classes: usize,
+    x: Option<&[f32]>,
+    labels: Ids<'_>,
+    y: &mut [f32],
+    losses: &mut [f32],
+) {
+    pool.rows2((y, classes), (losses, 1), |start, y, losses| {
         let mut side: Side = [[0.0; SIDE]; FEW];
         let mut sums = [0f32; TOGETHER];
         for (i, losses) in losses.chunks_mut(TOGETHER).enumerate() {
@@ -284,15 +314,13 @@ pub(super) fn cross_entropy(mut args: Args<'_, '_>) -> Result<(), String> {
             losses.iter_mut().zip(&*sums).for_each(|(loss, sum)| *loss = sum - *loss);
         }
     });
-    loss[0] = (total(losses) / losses.len() as f64) as f32;
-    Ok(())
 }
 
-pub(super) fn cross_entropy_backward(mut args: Args<'_, '_>) -> Result<(), String> {
+pub(super) fn cross_entropy_backward(mut args: Args<'_, '_>, rows: u64) -> Result<(), String> {
     let classes = args.call.last(0);
     let (p, labels, dx) = (args.maybe(0)?, args.ids(1)?, args.write(0)?);
     labels.check(classes)?;
-    let factor = 1.0 / labels.len() as f32;
+    let factor = 1.0 / rows as f32;
     args.pool.rows(dx, classes, |start, dx| {
         let p = p.map(|p| &p[start * classes..]);
         super::elementwise::map_part(dx, p, |p| p * factor);

@@ -309,7 +309,7 @@ fn scratch(call: &Call, threads: usize) -> usize {
             linear::scratch(call, threads)
         }
         Op::Conv(_) | Op::ConvBackwardData(_) | Op::ConvBackwardWeight(_) => conv::scratch(call, threads),
-        Op::CrossEntropy => call.len(1),
+        Op::CrossEntropy if call.outputs[0].shape.elements() as usize != call.len(1) => call.len(1),
         Op::BinaryCrossEntropy | Op::MeanSquare => call.len(0).div_ceil(loss::PIECE),
         Op::ResponseNormBackward(_) => response::scratch(call, threads),
         Op::Attention(a) => attention::scratch(call, *a, threads),
@@ -341,7 +341,8 @@ fn compute(args: Args<'_, '_>) -> Result<bool, String> {
         Op::Softmax => loss::softmax(args),
         Op::SoftmaxBackward => loss::softmax_backward(args),
         Op::CrossEntropy => loss::cross_entropy(args),
-        Op::CrossEntropyBackward => loss::cross_entropy_backward(args),
+        Op::CrossEntropyBackward { rows } => loss::cross_entropy_backward(args, *rows),
+        Op::Mean => loss::mean_of(args),
         Op::BinaryCrossEntropy => loss::binary(args),
         Op::BinaryCrossEntropyBackward => loss::binary_backward(args),
         Op::MeanSquare => loss::mean_square(args),

@@ -67,29 +67,29 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 }
 
 wide! {
-    /// The gradients of one sample by its gates before their functions, and by its old state.
-    fn close(c: &[f32], new_c: &[f32], gates: &[f32], dh: &[f32], dc: &[f32], old_dc: &mut [f32], dgates: &mut [f32]) {
+    /// The gradients of one sample by its gates before their functions, in place of these, and by its old state.
+    fn close(c: &[f32], new_c: &[f32], dh: &[f32], dc: &[f32], old_dc: &mut [f32], gates: &mut [f32]) {
         let n = c.len();
-        let (i, f, g, o) = (&gates[..n], &gates[n..2 * n], &gates[2 * n..3 * n], &gates[3 * n..4 * n]);
-        let (di, rest) = dgates.split_at_mut(n);
-        let (df, rest) = rest.split_at_mut(n);
-        let (dg, dout) = rest.split_at_mut(n);
-        let (new_c, dh, dc, old_dc, dout) = (&new_c[..n], &dh[..n], &dc[..n], &mut old_dc[..n], &mut dout[..n]);
+        let (i, rest) = gates.split_at_mut(n);
+        let (f, rest) = rest.split_at_mut(n);
+        let (g, o) = rest.split_at_mut(n);
+        let (new_c, dh, dc, old_dc, o) = (&new_c[..n], &dh[..n], &dc[..n], &mut old_dc[..n], &mut o[..n]);
         for k in 0..n {
             let t = tanh(new_c[k]);
-            let slope = dc[k] + dh[k] * o[k] * (1.0 - t * t);
-            di[k] = slope * g[k] * i[k] * (1.0 - i[k]);
-            df[k] = slope * c[k] * f[k] * (1.0 - f[k]);
-            dg[k] = slope * i[k] * (1.0 - g[k] * g[k]);
-            dout[k] = dh[k] * t * o[k] * (1.0 - o[k]);
-            old_dc[k] = slope * f[k];
+            let [input, forget, cell, output] = [i[k], f[k], g[k], o[k]];
+            let slope = dc[k] + dh[k] * output * (1.0 - t * t);
+            i[k] = slope * cell * input * (1.0 - input);
+            f[k] = slope * c[k] * forget * (1.0 - forget);
+            g[k] = slope * input * (1.0 - cell * cell);
+            o[k] = dh[k] * t * output * (1.0 - output);
+            old_dc[k] = slope * forget;
         }
     }
 }
 
 pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (c, new_c, wx, wh) = (args.read(0)?, args.read(1)?, args.read(2)?, args.read(3)?);
-    let (gates, dh, dc) = (args.read(4)?, args.read(5)?, args.read(6)?);
+    let (gates, dh, dc) = (args.maybe(4)?, args.read(5)?, args.read(6)?);
     let (dx, old_dh, old_dc, dgates) = (args.write(0)?, args.write(1)?, args.write(2)?, args.write(3)?);
     let (b, n, input) = (args.call.dim(0, 0), args.call.dim(0, 1), args.call.dim(2, 1));
     let scratch = args.scratch();
@@ -101,7 +101,10 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
                 let width = numbers.len() / b;
                 (start + i) * width..(start + i + 1) * width
             };
-            close(&c[one(c)], &new_c[one(c)], &gates[one(gates)], &dh[one(c)], &dc[one(c)], old_dc, dgates);
+            if let Some(gates) = gates {
+                dgates.copy_from_slice(&gates[one(gates)]);
+            }
+            close(&c[one(c)], &new_c[one(c)], &dh[one(c)], &dc[one(c)], old_dc, dgates);
         }
     });
     for (w, out, width) in [(wx, dx, input), (wh, old_dh, n)] {

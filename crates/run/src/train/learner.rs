@@ -381,7 +381,9 @@ fn watches(program: &Program) -> Vec<Vec<Watch>> {
                 let gradient =
                     node.phase == Phase::Backward && program.tensor(*id).is_some_and(|t| used.contains(&t));
                 match node.op {
-                    Op::CrossEntropy | Op::BinaryCrossEntropy if *id == node.outputs[0] => {
+                    // Of a loss that is computed in parts only the mean of all is one.
+                    Op::CrossEntropy if value.view_of.is_some() => {}
+                    Op::CrossEntropy | Op::BinaryCrossEntropy | Op::Mean if *id == node.outputs[0] => {
                         watches.push(Watch::Loss(at));
                     }
                     _ if update || gradient => watches.push(Watch::Finite(at, *id)),

@@ -11,7 +11,9 @@
 
 mod rules;
 
-use crate::graph::{Builder, DType, Init, Op, Optimizer, Shape, ValueId};
+use std::collections::HashMap;
+
+use crate::graph::{Builder, DType, Init, Node, Op, Optimizer, Shape, ValueId};
 use crate::trace::{Phase, Role};
 
 /// The gradient of a weight.
@@ -153,6 +155,22 @@ impl<'a> Tape<'a> {
                 self.builder.layer = node.layer;
                 self.differentiate(&node);
             }
+        }
+        self.sum_last();
+    }
+
+    /// Puts the kernels that add up a recurrent layer's gradients by its weights, one for every time step, behind all of
+    /// the layer that go back in time: weights and their gradients then need not be at hand at the same time. cuDNN does
+    /// the same.
+    fn sum_last(&mut self) {
+        let nodes = &mut self.builder.graph.nodes;
+        let sums = |node: &Node| (node.op == Op::LstmCellBackwardWeight).then(|| node.outputs[0]);
+        let last: HashMap<ValueId, usize> =
+            nodes.iter().enumerate().filter_map(|(at, node)| Some((sums(node)?, at))).collect();
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        order.sort_by_key(|at| sums(&nodes[*at]).map_or(*at, |sum| last[&sum]));
+        if !last.is_empty() {
+            *nodes = order.into_iter().map(|at| nodes[at].clone()).collect();
         }
     }
 

@@ -11,7 +11,9 @@ impl Tape<'_> {
         let y = node.outputs[0];
         match &node.op {
             Op::CrossEntropy => {
-                self.unary(node, Op::CrossEntropyBackward, |_| vec![node.outputs[1], node.inputs[1]]);
+                let rows = self.builder.shape(node.inputs[1]).elements();
+                let op = Op::CrossEntropyBackward { rows };
+                self.unary(node, op, |_| vec![node.outputs[1], node.inputs[1]]);
             }
             Op::BinaryCrossEntropy => {
                 self.unary(node, Op::BinaryCrossEntropyBackward, |_| node.inputs.clone());

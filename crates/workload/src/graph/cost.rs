@@ -102,7 +102,7 @@ pub fn flops(graph: &Graph, node: &Node) -> u64 {
             return dy.saturating_mul(p.window[0].saturating_mul(p.window[1]));
         }
         Op::Softmax | Op::CrossEntropy | Op::BinaryCrossEntropy => 5,
-        Op::SoftmaxBackward | Op::CrossEntropyBackward | Op::BinaryCrossEntropyBackward => 3,
+        Op::SoftmaxBackward | Op::CrossEntropyBackward { .. } | Op::BinaryCrossEntropyBackward => 3,
         Op::MeanSquare | Op::MeanSquareBackward => 3,
         Op::Attention(_) => 0,
         Op::LstmCell | Op::LstmCellBackwardData => {
@@ -119,7 +119,8 @@ pub fn flops(graph: &Graph, node: &Node) -> u64 {
         }
         Op::Update(optimizer) => 4 * (1 + optimizer.states().len() as u64),
         Op::Activate(_) | Op::ActivateBackward(_) | Op::Add | Op::Mul | Op::Scale { .. } | Op::SumTo => 1,
-        Op::Dropout { .. } | Op::DropoutBackward { .. } | Op::GlobalPool | Op::GlobalPoolBackward => 1,
+        Op::Dropout { .. } | Op::DropoutBackward { .. } => 1,
+        Op::GlobalPool | Op::GlobalPoolBackward | Op::Mean => 1,
         _ => 0,
     };
     let elementwise = match &node.op {

@@ -214,7 +214,7 @@ pub enum Op {
     Linear,
     /// w, dy → dx. Where dx is an operand too, what it holds is added to, in place.
     LinearBackwardData,
-    /// x, dy → dw, db?.
+    /// x, dy → dw, db?. Where these are operands too, what they hold is added to, in place.
     LinearBackwardWeight,
     /// a `[.., m, k]`, b `[.., k, n]` → y `[.., m, n]`; the leading axes agree. A transposed operand is stored
     /// with its last two axes exchanged.
@@ -308,10 +308,16 @@ pub enum Op {
     Softmax,
     /// y, dy → dx.
     SoftmaxBackward,
-    /// logits `[.., classes]`, labels `[..]` (whole numbers) → loss (the mean), probabilities.
+    /// logits `[.., classes]`, labels `[..]` (whole numbers) → loss (the mean, or that of every row where there is room for
+    /// as many), probabilities.
     CrossEntropy,
     /// probabilities, labels → dlogits, for a gradient of the loss of 1.
-    CrossEntropyBackward,
+    CrossEntropyBackward {
+        /// The rows that the loss is the mean of.
+        rows: u64,
+    },
+    /// x → the mean of all its elements.
+    Mean,
     /// logits, targets in 0..1 → loss (the mean): cross-entropy behind a sigmoid.
     BinaryCrossEntropy,
     /// logits, targets → dlogits, for a gradient of the loss of 1.
@@ -420,7 +426,8 @@ impl Op {
             Op::Softmax => "softmax",
             Op::SoftmaxBackward => "softmax.backward",
             Op::CrossEntropy => "cross-entropy",
-            Op::CrossEntropyBackward => "cross-entropy.backward",
+            Op::CrossEntropyBackward { .. } => "cross-entropy.backward",
+            Op::Mean => "mean",
             Op::BinaryCrossEntropy => "binary-cross-entropy",
             Op::BinaryCrossEntropyBackward => "binary-cross-entropy.backward",
             Op::MeanSquare => "mean-square",
@@ -463,8 +470,9 @@ impl Op {
             Op::Softmax => &[(0, 0)],
             Op::SoftmaxBackward => &[(1, 0)],
             Op::BatchNormBackward | Op::LayerNormBackward => &[(4, 0)],
+            Op::LstmCellBackwardData => &[(4, 3)],
             Op::CrossEntropy => &[(0, 1)],
-            Op::CrossEntropyBackward => &[(0, 0)],
+            Op::CrossEntropyBackward { .. } => &[(0, 0)],
             Op::BinaryCrossEntropyBackward | Op::MeanSquareBackward => &[(0, 0)],
             _ => &[],
         }

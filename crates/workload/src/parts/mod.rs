@@ -18,6 +18,12 @@ use crate::graph::Graph;
 /// The most parts of a tensor: kernels that take all of them have room for so many.
 pub const MOST: u64 = 16;
 
+/// Matrices whose rows are summed over are parted after a multiple of so many: kernels may add up so many at a time.
+pub const ROWS: u64 = 256;
+
+/// Kernels may treat so few rows of a matrix, or fewer, in ways of their own: no part has so few.
+pub const FEW: u64 = 64;
+
 /// What the name of a kernel ends with that works on a part, and that of what it makes, before the part's number.
 pub(crate) const PART: &str = ".part";
 

@@ -4,18 +4,15 @@
 //! columns; the gradient by the operand is added up part by part; and each part of the weights' gradient is used to update
 //! its part before the next is made. In a row, backward and update kernels take a part of the weights through all of them:
 //! it is fetched once, and its gradient need never leave the fast memory. Kernels sum over rows of weights in blocks, and
-//! parts are whole blocks ([`ROWS`]), so bits are the same.
+//! parts are whole blocks ([`ROWS`](super::ROWS)), so bits are the same.
 
 use std::collections::{HashMap, HashSet};
 
 use tiercel_core::Bytes;
 
-use super::{MOST, PART};
+use super::{MOST, PART, ROWS};
 use crate::graph::{DType, Graph, Node, Op, Value, ValueId};
 use crate::trace::{Phase, Role};
-
-/// All parts but the last have a multiple of so many rows: kernels may sum over so many before they add up.
-pub const ROWS: u64 = 256;
 
 /// Layers with fewer samples are left whole: kernels may treat these in ways of their own.
 pub const SAMPLES: u64 = 16;

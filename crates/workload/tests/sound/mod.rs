@@ -8,10 +8,10 @@ use tiercel_workload::graph::ValueId;
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Program, TensorId};
 
-/// The elements of a value's memory that it is.
+/// The elements of a value's memory that it is; of rows that are wider than the value, its columns in the first of them.
 fn stretch(program: &Program, value: ValueId) -> Range<u64> {
     let value = program.graph.value(value);
-    value.start..value.start + value.shape.elements()
+    value.start..value.start + value.pitch.map_or(value.shape.elements(), |_| value.shape.last())
 }
 
 /// Whether stretches cover a range, one behind the other.
@@ -49,8 +49,14 @@ pub fn nothing_reads_what_was_overwritten(program: &Program) {
             // What is written in stretches keeps those that were written before.
             assert!(range.start == 0 || before == Some(root), "{} writes over {:?}", node.name, before);
             let all = written.entry(root).or_default();
-            let end = all.entry(range.start).or_insert(range.end);
-            *end = range.end.max(*end);
+            // When all columns of the first row are there, so are those of all others.
+            let mut end = range.end;
+            if let Some(pitch) = graph.value(*value).pitch {
+                all.insert(range.start, end);
+                end = if cover(all, 0..pitch) { graph.value(root).shape.elements() } else { end };
+            }
+            let known = all.entry(range.start).or_insert(end);
+            *known = end.max(*known);
         }
     }
 }
