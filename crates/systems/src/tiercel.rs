@@ -1,5 +1,5 @@
 //! Tiercel's own system: the asynchronous plan with every tensor at its place, weights updated as soon as their gradients
-//! are there, activations computed again where that beats moving them, large ones worked on in parts, and whatever other
+//! are there, activations computed again where that beats moving them, large tensors worked on in parts, and whatever other
 //! system turns out to be better in simulation.
 //!
 //! The policy that is simulated is the policy that runs, so the choice is made by playing each alternative on the machine
@@ -52,9 +52,9 @@ const FEW: usize = 1000;
 const FAR: f64 = 1.2;
 
 /// Weights are updated early where they, and so their gradients, have at least this share of the peak.
-const HEAVY: f64 = 0.02;
+const HEAVY: f64 = 0.005;
 
-/// The shares of the fast memory, as divisors, that parts of activations may have, and the least size of a part: moving and
+/// The shares of the fast memory, as divisors, that parts of activations and weights may have, and the least size of a part: moving and
 /// computing less at a time costs more than it saves.
 const PARTS: [u64; 2] = [4, 8];
 const PART: Bytes = Bytes(1 << 20);
@@ -62,7 +62,8 @@ const PART: Bytes = Bytes(1 << 20);
 /// How far from the bound a plan that moves whole tensors is before parts are tried.
 const LARGE: f64 = 1.015;
 
-/// How far from having all memory fast such a bound is at most: further, it is itself due to tensors that are too large.
+/// How far from having all memory fast such a bound is at most: further, it is itself due to tensors that are too large. A
+/// plan with early updates that is further from its bound may be worse than one without.
 const NEAR: f64 = 1.05;
 
 /// An alternative, and the time of its simulated iteration.
@@ -148,9 +149,11 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     if choices != Choices::Recompute {
         // What is updated early is often good enough where weights are heavy, and planned far sooner.
         if let Some(early) = &early {
-            search.consider(planned(&search.share(setting), Some(early.clone())));
+            let plan = planned(&search.share(setting), Some(early.clone()));
+            bound = plan.as_ref().map_or(0.0, Tried::bound);
+            search.consider(plan);
         }
-        if !search.done() {
+        if !search.done() && search.slower_than(NEAR * bound) {
             let plan = planned(&search.share(setting), None);
             bound = plan.as_ref().map_or(0.0, Tried::bound);
             search.consider(plan);
@@ -159,6 +162,10 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         let program = early.as_deref().or(setting.program);
         if let Some(program) = program.filter(|_| search.slower_than(LARGE * bound.min(NEAR * floor))) {
             parts = search.parts(setting, program);
+            // Far from it, it may be better to keep gradients until the end: which plan is found is partly chance.
+            if early.is_some() && search.slower_than(FAR * floor) {
+                parts = setting.program.and_then(|program| search.parts(setting, program)).or(parts);
+            }
         }
     }
     if let Some(program) = again {
@@ -267,7 +274,7 @@ impl Search {
         }
     }
 
-    /// Tries to work on large activations in parts, smaller ones as long as that is better; returns the size of the best.
+    /// Tries to work on large activations and weights in parts; returns the size of the best, where that is better.
     fn parts(&mut self, setting: &Setting<'_>, program: &Program) -> Option<Bytes> {
         let fast = setting.machine.tiers[0].capacity;
         let mut found = None;
