@@ -66,6 +66,9 @@ const LARGE: f64 = 1.015;
 /// plan with early updates that is further from its bound may be worse than one without.
 const NEAR: f64 = 1.05;
 
+/// How much longer a plan takes than was estimated where its tensors cannot be put where it wants them.
+const APART: f64 = 1.03;
+
 /// An alternative, and the time of its simulated iteration.
 struct Tried {
     way: Way,
@@ -296,7 +299,7 @@ impl Search {
     /// Tries what can be computed again: the set of activations that looks best is planned for. Activations of more than
     /// `parts` are worked on in parts.
     fn recompute(&mut self, setting: &Setting<'_>, program: &Program, parts: Option<Bytes>) {
-        let (mut found, mut least, mut misses) = (None, f64::INFINITY, 0);
+        let (mut found, mut least, mut misses) = (Vec::new(), f64::INFINITY, 0);
         for set in sets(program, setting.machine, setting.times) {
             if self.done() || misses == MISSES {
                 break;
@@ -313,14 +316,24 @@ impl Search {
             let estimate = Planner::Asynchronous.estimate(&Setting { trace: &rewritten.trace, ..setting });
             misses += 1;
             if let Some(time) = estimate.filter(|time| *time < least) {
-                (found, least, misses) = (Some(rewritten), time, 0);
+                found.push((time, rewritten));
+                (least, misses) = (time, 0);
             }
         }
-        // What a set is worth is found out without parts, which takes far less time; with them it will be better.
-        let hopes = self.best.as_ref().is_none_or(|best| least < best.time) || parts.is_some();
-        if let Some(rewritten) = found.filter(|_| hopes && !self.done()) {
+        // The best comes last. Where its tensors cannot be put where it wants them, the one before may do.
+        for (estimate, rewritten) in found.into_iter().rev().take(2) {
+            // What a set is worth is found out without parts, which takes far less time; with them it will be better.
+            let hopes = self.best.as_ref().is_none_or(|best| estimate < best.time) || parts.is_some();
+            if self.done() || !hopes {
+                break;
+            }
             let rewritten = parts.and_then(|limit| rewritten.in_parts(limit)).unwrap_or(rewritten);
-            self.consider(planned(&self.share(setting), Some(Arc::new(rewritten))));
+            let tried = planned(&self.share(setting), Some(Arc::new(rewritten)));
+            let apart = tried.as_ref().map_or(f64::INFINITY, |tried| tried.time) > APART * estimate;
+            self.consider(tried);
+            if !apart {
+                break;
+            }
         }
     }
 }
