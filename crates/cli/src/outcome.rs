@@ -138,7 +138,7 @@ impl Outcome {
                 n => Some(format!("{} kernels {what}", grouped(n as u64))),
             };
             let Outlook { again, parts, .. } = self.outlook;
-            let ways = [count(again, "run again"), count(parts, "on a part of the batch")];
+            let ways = [count(again, "run again"), count(parts, "on a part of a tensor")];
             let ways: Vec<String> = ways.into_iter().flatten().collect();
             let with = if ways.is_empty() { "" } else { ", with " };
             row("planned", format!("{expected}{with}{}", ways.join(" and ")))?;

@@ -155,7 +155,7 @@ impl Row<'_> {
         let made = |other: &&Node| other.outputs.iter().any(|v| needed.contains(&graph.root(*v)));
         let parted = |other: &&Node| matches!(other.op, Op::LinearBackwardWeight | Op::Update(_));
         let whole = self.nodes.iter().filter(|other| !parted(other));
-        self.weight == Some(weight) && !whole.chain(&self.after).any(|other| made(&other))
+        self.weight == Some(weight) && !whole.chain(&self.after).any(made)
     }
 }
 
