@@ -107,16 +107,15 @@ pub fn kept(program: &Program) -> HashMap<String, ValueId> {
     kept.map(|(id, value)| (value.name.clone(), id)).collect()
 }
 
-/// The values that a checkpoint of this program has, in the order of their names: the same however it is scheduled, and
-/// whether it works on them in parts or not.
+/// The values that a checkpoint of this program has, in the order of its trace; what comes in parts is one.
 fn saved(program: &Program) -> Vec<&Value> {
-    let wholes: HashSet<ValueId> = kept(program).into_values().map(|id| program.graph.whole(id).0).collect();
-    let mut saved: Vec<&Value> = wholes.into_iter().map(|id| program.graph.value(id)).collect();
-    saved.sort_by_key(|value| &value.name);
-    saved
+    let (kept, mut seen) = (kept(program), HashSet::new());
+    let wholes =
+        program.trace.tensors.iter().filter_map(|t| Some(program.graph.whole(*kept.get(&t.name)?).0));
+    wholes.filter(|id| seen.insert(*id)).map(|id| program.graph.value(id)).collect()
 }
 
-/// Starts to write a checkpoint; the tensors follow in the order of their names.
+/// Starts to write a checkpoint; the tensors follow in the order of their names, the same however it is scheduled.
 pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io::Result<Writer> {
     let texts = [
         ("format", "tiercel 1".to_string()),
@@ -128,7 +127,9 @@ pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io:
         ("rate", progress.rate.clone()),
     ];
     let texts: BTreeMap<String, String> = texts.map(|(key, text)| (key.to_string(), text)).into();
-    let tensors: Vec<_> = saved(program).iter().map(|v| (v.name.as_str(), v.dtype, v.shape)).collect();
+    let mut saved = saved(program);
+    saved.sort_by_key(|value| &value.name);
+    let tensors: Vec<_> = saved.iter().map(|v| (v.name.as_str(), v.dtype, v.shape)).collect();
     Writer::create(path, &texts, &tensors)
 }
 

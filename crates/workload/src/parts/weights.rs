@@ -18,7 +18,7 @@ use crate::trace::{Phase, Role};
 pub const SAMPLES: u64 = 16;
 
 /// The rows that a part of each weight has, by the weight's name.
-pub type Steps = HashMap<String, u64>;
+type Steps = HashMap<String, u64>;
 
 /// The same graph with weights of more than `limit` in parts of about that size; `None` where there are none that could be.
 pub(super) fn split(graph: &Graph, limit: Bytes) -> Option<Graph> {
