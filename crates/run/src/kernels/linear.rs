@@ -11,7 +11,7 @@ use super::loss::dot;
 use super::pool::Pool;
 use super::room;
 use super::shares::{self, Boxes, Each};
-use super::simd::{LINES, Tile, lines, transpose, wide};
+use super::simd::{Finish, LINES, Lying, Panels, STRIP, Strip, Tile, expect, lines, strip, transpose, wide};
 
 /// The product that a call computes, for each of its leading indices.
 fn extent(call: &Call) -> Extent {
@@ -38,9 +38,12 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if call.op == Op::Linear && narrow(e) {
         return threads * room(e.depth * Tile::here().lanes);
     }
+    if call.op == Op::LinearBackwardData && e.rows > FEW && e.depth <= SHALLOW {
+        return threads * band(e);
+    }
     let packs = match &call.op {
         Op::Linear => e.rows > FEW,
-        Op::LinearBackwardData => e.rows > FEW && e.depth > SHALLOW,
+        Op::LinearBackwardData => e.rows > FEW,
         Op::LinearBackwardWeight => e.depth > FEW,
         _ => true,
     };
@@ -70,12 +73,7 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     if e.rows <= FEW {
         few_slopes(args.pool, e, w, dy, dx);
     } else if e.depth <= SHALLOW {
-        let columns = e.columns;
-        args.pool.sums(columns * e.depth, dx, columns, |start, dx| {
-            for (dx, dy) in dx.chunks_exact_mut(columns).zip(dy.chunks_exact(e.depth).skip(start)) {
-                combine(dx, w, columns, dy.iter().copied(), false);
-            }
-        });
+        shallow_slopes(args.pool, e, w, dy, dx, scratch);
     } else {
         let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
         multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
@@ -109,8 +107,11 @@ const FEW: usize = 4;
 /// Samples up to which reading the weights takes about as long as multiplying them.
 const SOME: usize = 64;
 
-/// Outputs up to which a sample's gradient is made of the rows of the weights, one after the other.
+/// Outputs up to which only the weights are packed for the gradients of samples.
 const SHALLOW: usize = 16;
+
+/// Columns of such weights that are packed at a time: they stay in the first-level cache.
+const BAND: usize = 512;
 
 /// Rows of weights that are used for one sample after the other while they are in the cache.
 const BLOCK: usize = 32;
@@ -185,6 +186,42 @@ fn few_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32])
                     let factors = dy[top..(top + BLOCK).min(e.depth)].iter().copied();
                     combine(dx.run([row, 0, 0]), w, e.columns, factors, top > 0);
                 }
+            }
+        }
+    });
+}
+
+/// Numbers of a band of packed weights.
+fn band(e: Extent) -> usize {
+    room(e.depth * e.columns.min(BAND).next_multiple_of(Tile::here().columns()))
+}
+
+/// The gradients of many samples with few outputs: some columns of the weights at a time meet all samples, a few of which
+/// are written where they belong while memory is asked for the place of the next.
+fn shallow_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32], scratch: &mut [f32]) {
+    let Extent { rows, columns, depth, .. } = e;
+    let (wide, some) = (Tile::here().columns(), STRIP.min(Tile::here().rows));
+    let shares = (Each::new(scratch, band(e)), shares::Rows::new(dx, columns, rows));
+    pool.each_of(rows * columns * depth, shares, |_, (packed, (start, dx))| {
+        let samples = dx.len() / columns;
+        for first in (0..columns).step_by(BAND) {
+            let end = columns.min(first + BAND);
+            let places = (first..end).step_by(wide);
+            for (left, panel) in places.clone().zip(packed.chunks_exact_mut(depth * wide)) {
+                for (w, row) in w.chunks_exact(columns).zip(panel.chunks_exact_mut(wide)) {
+                    let w = &w[left..end.min(left + wide)];
+                    row[..w.len()].copy_from_slice(w);
+                }
+            }
+            let b = Panels { numbers: packed, deep: depth };
+            for top in (0..samples).step_by(some) {
+                let a = Lying { numbers: &dy[(start + top) * depth..], row: depth, along: 1 };
+                for next in top + some..samples.min(top + 2 * some) {
+                    expect(dx[next * columns + first..].as_ptr(), end - first);
+                }
+                let size = [some.min(samples - top), end - first];
+                let mut to = Strip::new(&mut dx[top * columns + first..], size, columns);
+                strip(depth, a, b, Finish { factor: 1.0, add: false }, &mut to);
             }
         }
     });
