@@ -345,6 +345,8 @@ unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
                 if r < rows {
                     let dy = dy.wrapping_add(r * columns).wrapping_offset(place);
                     for (v, rows) in all.iter_mut().enumerate() {
+                        // The first-level cache is asked for gradients some rows ahead: they were waited for.
+                        _mm_prefetch::<_MM_HINT_T0>(dy.wrapping_add(4 * columns + v * LANES).cast());
                         rows.choose(load(dy.wrapping_add(v * LANES), apart[1], there[v]));
                     }
                 }
