@@ -38,7 +38,7 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if call.op == Op::Linear && narrow(e) {
         return threads * room(e.depth * Tile::here().lanes);
     }
-    if call.op == Op::LinearBackwardData && e.rows > FEW && e.depth <= SHALLOW {
+    if call.op == Op::LinearBackwardData && e.depth <= SHALLOW {
         return threads * band(e);
     }
     let packs = match &call.op {
@@ -70,10 +70,10 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (w, dy) = (args.read(0)?, args.read(1)?);
     let (e, dx, scratch) = (extent(args.call), args.write(0)?, args.scratch());
-    if e.rows <= FEW {
-        few_slopes(args.pool, e, w, dy, dx);
-    } else if e.depth <= SHALLOW {
+    if e.depth <= SHALLOW {
         shallow_slopes(args.pool, e, w, dy, dx, scratch);
+    } else if e.rows <= FEW {
+        few_slopes(args.pool, e, w, dy, dx);
     } else {
         let (a, b) = (Matrix::by_line(dy, e.depth), Matrix::by_depth(w, e.columns));
         multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, Bias::None), scratch);
@@ -196,8 +196,9 @@ fn band(e: Extent) -> usize {
     room(e.depth * e.columns.min(BAND).next_multiple_of(Tile::here().columns()))
 }
 
-/// The gradients of many samples with few outputs: some columns of the weights at a time meet all samples, a few of which
-/// are written where they belong while memory is asked for the place of the next.
+/// The gradients of samples with few outputs: some columns of the weights at a time meet all samples, a few of which are
+/// written where they belong while memory is asked for the place of the next. However few samples there are, so that a batch
+/// has the same gradients in parts.
 fn shallow_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32], scratch: &mut [f32]) {
     let Extent { rows, columns, depth, .. } = e;
     let (wide, some) = (Tile::here().columns(), STRIP.min(Tile::here().rows));
@@ -206,8 +207,8 @@ fn shallow_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f
         let samples = dx.len() / columns;
         for first in (0..columns).step_by(BAND) {
             let end = columns.min(first + BAND);
-            let places = (first..end).step_by(wide);
-            for (left, panel) in places.clone().zip(packed.chunks_exact_mut(depth * wide)) {
+            let panels = packed.chunks_exact_mut(depth * wide);
+            for (left, panel) in (first..end).step_by(wide).zip(panels) {
                 for (w, row) in w.chunks_exact(columns).zip(panel.chunks_exact_mut(wide)) {
                     let w = &w[left..end.min(left + wide)];
                     row[..w.len()].copy_from_slice(w);
@@ -301,6 +302,35 @@ wide! {
         for row in numbers.chunks_exact(columns) {
             for (sum, number) in sums.iter_mut().zip(&row[start..]) {
                 *sum += number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One by one samples have the same bits, and they are those that one computes by hand.
+    #[test]
+    fn gradients_of_few_outputs_do_not_depend_on_other_samples() {
+        let mut random = fastrand::Rng::with_seed(4);
+        let mut numbers = |count: usize| (0..count).map(|_| random.f32() - 0.5).collect::<Vec<f32>>();
+        for (rows, columns, depth) in [(1, 1, 1), (13, 40, 10), (9, 600, 16), (35, 512, 3), (21, 1030, 7)] {
+            let (w, dy) = (numbers(depth * columns), numbers(rows * depth));
+            let slopes = |dy: &[f32], threads: usize| {
+                let e = Extent::new(dy.len() / depth, columns, depth);
+                let mut scratch = vec![0f32; threads * band(e)];
+                let mut dx = vec![7f32; e.rows * columns];
+                shallow_slopes(&mut Pool::new(threads), e, &w, dy, &mut dx, &mut scratch);
+                dx
+            };
+            let dx = slopes(&dy, 2);
+            assert_eq!(dx, dy.chunks(depth).flat_map(|dy| slopes(dy, 1)).collect::<Vec<f32>>());
+            for (i, dx) in dx.iter().enumerate() {
+                let product = |k: usize| dy[i / columns * depth + k] * w[k * columns + i % columns];
+                let expected: f32 = (0..depth).map(product).sum();
+                assert!((dx - expected).abs() < 1e-5, "{dx} for {expected} at {i}");
             }
         }
     }

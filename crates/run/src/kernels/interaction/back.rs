@@ -257,3 +257,35 @@ pub(in crate::kernels) fn backward(mut args: Args<'_, '_>) -> Result<(), String>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::simd::Tile;
+
+    #[test]
+    fn gradients_are_what_one_computes_by_hand() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for (n, d) in [(1, 5), (2, 1), (7, 16), (9, 17), (13, 40), (27, 64), (30, 100), (70, 24)] {
+            let (e, stride) = (Extents { n, d, batch: 1, lanes: Tile::here().lanes }, room(d));
+            let mut x = vec![0f32; n * stride];
+            x.chunks_exact_mut(stride).for_each(|x| x[..d].fill_with(|| random.f32() - 0.5));
+            let dy: Vec<f32> = (0..e.row()).map(|_| random.f32() - 0.5).collect();
+            let mut dx = vec![vec![7f32; d]; n];
+            for pass in (0..n).step_by(PASS) {
+                let mut outputs: Outputs<'_> = [const { None }; PASS];
+                for (output, dx) in outputs.iter_mut().zip(&mut dx[pass..]) {
+                    *output = Some((0, &mut dx[..]));
+                }
+                let sample = Sample { e, x: &x, stride, dy: &dy };
+                all(sample, pass, 0, &mut outputs, &[[std::ptr::null(); 2]; PASS]);
+            }
+            for (i, k) in (0..n).flat_map(|i| (0..d).map(move |k| (i, k))) {
+                let product = |j: usize| dy[e.pairs(i.max(j)) + i.min(j)] * x[j * stride + k];
+                let own = if i == 0 { dy[k] } else { 0.0 };
+                let expected: f32 = own + (0..n).filter(|j| *j != i).map(product).sum::<f32>();
+                assert!((dx[i][k] - expected).abs() < 1e-5, "{} for {expected} at {i}, {k}", dx[i][k]);
+            }
+        }
+    }
+}
