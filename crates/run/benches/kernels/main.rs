@@ -180,6 +180,10 @@ fn functions(op: &Op) -> f64 {
         Op::Activate(Activation::GeluTanh) => EXP + 5.0,
         // The normal distribution: a polynomial of ten numbers, and an exponential.
         Op::Activate(Activation::Gelu | Activation::Erf) => EXP + 12.0,
+        // Their derivatives, times the gradient of the result.
+        Op::ActivateBackward(Activation::Gelu) => EXP + 15.0,
+        Op::ActivateBackward(Activation::GeluTanh) => EXP + 11.0,
+        Op::ActivateBackward(Activation::Erf) => EXP + 3.0,
         _ => 0.0,
     }
 }

@@ -3,35 +3,8 @@
 use tiercel_workload::graph::Activation;
 
 use super::args::Args;
-use super::elementwise::{map, map_part, zip, zip_part};
-use super::math::{density, exp, gelu, gelu_tanh, gelu_tanh_slope, phi, sigmoid, tanh};
-use super::pool::Pool;
-
-/// dx = dy · slope(x), a piece at a time: the slopes first, then what is to be added to them, then the products. Of two
-/// exponentials in one loop the compiler makes no vectors.
-fn steep(
-    pool: &mut Pool,
-    dx: &mut [f32],
-    x: Option<&[f32]>,
-    dy: Option<&[f32]>,
-    slope: impl Fn(f32) -> f32 + Sync + Copy,
-    more: Option<impl Fn(f32, f32) -> f32 + Sync + Copy>,
-) {
-    const PIECE: usize = 512;
-    pool.rows(dx, 1, |start, dx| {
-        let mut slopes = [0f32; PIECE];
-        for (i, dx) in dx.chunks_mut(PIECE).enumerate() {
-            let at = start + i * PIECE..start + i * PIECE + dx.len();
-            let slopes = &mut slopes[..dx.len()];
-            let x = x.map_or(&*dx, |x| &x[at.clone()]);
-            map_part(slopes, Some(x), slope);
-            if let Some(more) = more {
-                zip_part(slopes, None, Some(x), more);
-            }
-            zip_part(dx, Some(slopes), dy.map(|dy| &dy[at.clone()]), |slope, dy| slope * dy);
-        }
-    });
-}
+use super::elementwise::{map, zip};
+use super::math::{exp, gelu, gelu_slope, gelu_tanh, gelu_tanh_slope, phi, sigmoid, tanh};
 
 /// A power with a small whole exponent, or one half more: what networks raise to. It is made of a few products.
 #[derive(Clone, Copy)]
@@ -65,12 +38,6 @@ impl Power {
             * root;
         if self.below { 1.0 / all } else { all }
     }
-}
-
-/// What is added to Φ(x) in the derivative of x · Φ(x).
-#[inline(always)]
-fn add_density(slope: f32, x: f32) -> f32 {
-    slope + x * density(x)
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), String> {
@@ -108,8 +75,8 @@ pub(super) fn backward(mut args: Args<'_, '_>, kind: Activation) -> Result<(), S
         }
         Activation::Sigmoid => zip(pool, dx, y, dy, |y, dy| dy * y * (1.0 - y)),
         Activation::Tanh => zip(pool, dx, y, dy, |y, dy| dy * (1.0 - y * y)),
-        Activation::Gelu => steep(pool, dx, y, dy, phi, Some(add_density)),
-        Activation::GeluTanh => steep(pool, dx, y, dy, gelu_tanh_slope, None::<fn(f32, f32) -> f32>),
+        Activation::Gelu => zip(pool, dx, y, dy, |x, dy| dy * gelu_slope(x)),
+        Activation::GeluTanh => zip(pool, dx, y, dy, |x, dy| dy * gelu_tanh_slope(x)),
         Activation::Power { exponent } => match Power::new(exponent - 1.0) {
             Some(power) => zip(pool, dx, y, dy, |x, dy| dy * exponent * power.of(x)),
             None => zip(pool, dx, y, dy, |x, dy| dy * exponent * x.powf(exponent - 1.0)),

@@ -7,6 +7,7 @@ use tiercel_workload::graph::{DType, Graph, Node, Op, Shape};
 
 use super::pool::Pool;
 use super::samples::{MOST, Samples};
+use super::simd::wide;
 use crate::stage::View;
 
 /// The shape and number format of one operand or result.
@@ -168,10 +169,9 @@ impl Ids<'_> {
     /// Says which number is not below `below`, if any.
     pub fn check(&self, below: usize) -> Result<(), String> {
         // Usually none, which vectors find out; a negative one is large where there is no sign.
-        let below_all = |id: u64| id < below as u64;
         let fine = match self {
-            Ids::Short(ids) => ids.iter().fold(true, |fine, id| fine & below_all(i64::from(*id) as u64)),
-            Ids::Long(ids) => ids.iter().fold(true, |fine, id| fine & below_all(*id as u64)),
+            Ids::Short(ids) => largest(ids).is_none_or(|most| (most as usize) < below.min(1 << 31)),
+            Ids::Long(ids) => ids.iter().fold(true, |fine, id| fine & ((*id as u64) < below as u64)),
         };
         if fine { Ok(()) } else { (0..self.len()).try_for_each(|at| self.get(at, below).map(drop)) }
     }
@@ -183,6 +183,13 @@ impl Ids<'_> {
             Ids::Short(ids) => ids[at] as usize,
             Ids::Long(ids) => ids[at] as usize,
         }
+    }
+}
+
+wide! {
+    /// The largest number, where those that are less than zero are larger than all others.
+    fn largest(ids: &[i32]) -> Option<u32> {
+        ids.iter().map(|id| *id as u32).max()
     }
 }
 

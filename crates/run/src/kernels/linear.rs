@@ -13,7 +13,7 @@ use super::loss::dot;
 use super::pool::Pool;
 use super::room;
 use super::shares::{self, Boxes, Each};
-use super::simd::{LINES, Tile, lines, transpose, wide};
+use super::simd::{Finish, LINES, Lying, Panels, STRIP, Strip, Tile, expect, lines, strip, transpose, wide};
 
 /// The product that a call computes, for each of its leading indices.
 fn extent(call: &Call) -> Extent {
@@ -42,9 +42,12 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if call.op == Op::Linear && narrow(e) && !call.outputs[0].is_apart() {
         return threads * room(e.depth * Tile::here().lanes);
     }
+    if call.op == Op::LinearBackwardData && e.depth <= SHALLOW && !call.inputs[1].is_apart() {
+        return threads * band(e);
+    }
     let packs = match &call.op {
         Op::Linear => e.rows > FEW,
-        Op::LinearBackwardData => e.rows > FEW && (e.depth > SHALLOW || call.inputs[1].is_apart()),
+        Op::LinearBackwardData => e.rows > FEW,
         Op::LinearBackwardWeight => e.depth > FEW,
         _ => true,
     };
@@ -71,15 +74,10 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (w, dy) = (args.read(0)?, args.read(1)?);
     let (e, from, dx, scratch) = (extent(args.call), args.call.inputs[1], args.write(0)?, args.scratch());
-    if e.rows <= FEW {
+    if e.depth <= SHALLOW && !from.is_apart() {
+        shallow_slopes(args.pool, e, w, dy, dx, scratch);
+    } else if e.rows <= FEW {
         few_slopes(args.pool, e, w, dy, dx);
-    } else if e.depth <= SHALLOW && !from.is_apart() {
-        let columns = e.columns;
-        args.pool.sums(columns * e.depth, dx, columns, |start, dx| {
-            for (dx, dy) in dx.chunks_exact_mut(columns).zip(dy.chunks_exact(e.depth).skip(start)) {
-                combine(dx, w, columns, dy.iter().copied(), false);
-            }
-        });
     } else {
         let (a, b) = (Matrix::by_line(dy, from.pitch), Matrix::by_depth(w, e.columns));
         let more = if args.call.inputs.len() > 2 { Bias::Add } else { Bias::None };
@@ -118,8 +116,11 @@ const _: () = assert!((FEW as u64) < weights::SAMPLES, "so few samples never com
 const SOME: usize = 64;
 const _: () = assert!(FEW as u64 <= parts::FEW && SOME as u64 <= parts::FEW, "parts have more samples");
 
-/// Outputs up to which a sample's gradient is made of the rows of the weights, one after the other.
+/// Outputs up to which only the weights are packed for the gradients of samples.
 const SHALLOW: usize = 16;
+
+/// Columns of such weights that are packed at a time: they stay in the first-level cache.
+const BAND: usize = 512;
 
 /// Rows of weights that are used for one sample after the other while they are in the cache.
 const BLOCK: usize = 32;
@@ -199,6 +200,43 @@ fn few_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32])
     });
 }
 
+/// Numbers of a band of packed weights.
+fn band(e: Extent) -> usize {
+    room(e.depth * e.columns.min(BAND).next_multiple_of(Tile::here().columns()))
+}
+
+/// The gradients of samples with few outputs: some columns of the weights at a time meet all samples, a few of which are
+/// written where they belong while memory is asked for the place of the next. However few samples there are, so that a batch
+/// has the same gradients in parts.
+fn shallow_slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32], scratch: &mut [f32]) {
+    let Extent { rows, columns, depth, .. } = e;
+    let (wide, some) = (Tile::here().columns(), STRIP.min(Tile::here().rows));
+    let shares = (Each::new(scratch, band(e)), shares::Rows::new(dx, columns, rows));
+    pool.each_of(rows * columns * depth, shares, |_, (packed, (start, dx))| {
+        let samples = dx.len() / columns;
+        for first in (0..columns).step_by(BAND) {
+            let end = columns.min(first + BAND);
+            let panels = packed.chunks_exact_mut(depth * wide);
+            for (left, panel) in (first..end).step_by(wide).zip(panels) {
+                for (w, row) in w.chunks_exact(columns).zip(panel.chunks_exact_mut(wide)) {
+                    let w = &w[left..end.min(left + wide)];
+                    row[..w.len()].copy_from_slice(w);
+                }
+            }
+            let b = Panels { numbers: packed, deep: depth };
+            for top in (0..samples).step_by(some) {
+                let a = Lying { numbers: &dy[(start + top) * depth..], row: depth, along: 1 };
+                for next in top + some..samples.min(top + 2 * some) {
+                    expect(dx[next * columns + first..].as_ptr(), end - first);
+                }
+                let size = [some.min(samples - top), end - first];
+                let mut to = Strip::new(&mut dx[top * columns + first..], size, columns);
+                strip(depth, a, b, Finish { factor: 1.0, add: false }, &mut to);
+            }
+        }
+    });
+}
+
 wide! {
     /// Σ of rows that are `stride` apart, each times its factor, or what is there and that.
     fn combine[I: Iterator<Item = f32>](out: &mut [f32], rows: &[f32], stride: usize, factors: I, add: bool) {
@@ -272,6 +310,35 @@ wide! {
         for row in numbers.chunks(pitch.max(1)) {
             for (sum, number) in sums.iter_mut().zip(&row[start..]) {
                 *sum += number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One by one samples have the same bits, and they are those that one computes by hand.
+    #[test]
+    fn gradients_of_few_outputs_do_not_depend_on_other_samples() {
+        let mut random = fastrand::Rng::with_seed(4);
+        let mut numbers = |count: usize| (0..count).map(|_| random.f32() - 0.5).collect::<Vec<f32>>();
+        for (rows, columns, depth) in [(1, 1, 1), (13, 40, 10), (9, 600, 16), (35, 512, 3), (21, 1030, 7)] {
+            let (w, dy) = (numbers(depth * columns), numbers(rows * depth));
+            let slopes = |dy: &[f32], threads: usize| {
+                let e = Extent::new(dy.len() / depth, columns, depth);
+                let mut scratch = vec![0f32; threads * band(e)];
+                let mut dx = vec![7f32; e.rows * columns];
+                shallow_slopes(&mut Pool::new(threads), e, &w, dy, &mut dx, &mut scratch);
+                dx
+            };
+            let dx = slopes(&dy, 2);
+            assert_eq!(dx, dy.chunks(depth).flat_map(|dy| slopes(dy, 1)).collect::<Vec<f32>>());
+            for (i, dx) in dx.iter().enumerate() {
+                let product = |k: usize| dy[i / columns * depth + k] * w[k * columns + i % columns];
+                let expected: f32 = (0..depth).map(product).sum();
+                assert!((dx - expected).abs() < 1e-5, "{dx} for {expected} at {i}");
             }
         }
     }

@@ -117,65 +117,55 @@ lanes! {
 /// Classes up to which rows are computed side by side, one in each lane.
 const FEW: usize = 64;
 
-/// Short rows side by side: two vectors of them, so that one waits for the other less.
-const SIDE: usize = 2 * LANES;
-
-/// Up to [`SIDE`] short rows side by side: element k of row l is `[k][l]`.
-type Side = [[f32; SIDE]; FEW];
-
-/// Rows whose logarithms are taken together: of a few at a time each would wait for the one before.
-const TOGETHER: usize = 8 * SIDE;
-
-/// Vectors of exponentials that are computed at once.
+/// Vectors of short rows whose exponentials are computed at once: each would wait for itself.
 const SOME: usize = 4;
 
-/// Replaces vectors of short rows by e^(x − shift); they begin at place `at` of all.
-#[inline(always)]
-fn exponentials_side<L: Lanes, const N: usize>(l: L, x: &mut [f32], shifts: &[f32; SIDE], at: usize) {
-    let mut all = [l.splat(0.0); N];
-    for (v, x_at) in all.iter_mut().enumerate() {
-        let shift = l.load(shifts, (at + v * L::COUNT) % SIDE);
-        *x_at = l.sub(l.load(x, v * L::COUNT), shift);
-    }
-    for (v, y) in vectors::exp(l, all).into_iter().enumerate() {
-        l.store(y, x, v * L::COUNT);
-    }
-}
+/// Short rows side by side.
+const SIDE: usize = SOME * LANES;
+
+/// Up to [`SIDE`] short rows side by side: element k of row l is `[k][l]`. They begin where a line of the cache does, so that
+/// no vector is in two.
+#[repr(align(64))]
+struct Side([[f32; SIDE]; FEW]);
+
+/// Rows whose logarithms are taken together: of a few at a time each would wait for the one before.
+const TOGETHER: usize = 4 * SIDE;
 
 lanes! {
     /// Replaces short rows by their softmax; returns the largest element of every row, and the sum of its exponentials.
     fn softmax_side(l; rows: &mut [[f32; SIDE]]) -> [[f32; SIDE]; 2] {
-        let [mut shifts, mut sums, mut factors] = [[0f32; SIDE]; 3];
-        for at in (0..SIDE).step_by(L::COUNT) {
-            let mut best = l.splat(f32::NEG_INFINITY);
+        let [mut shifts, mut totals] = [[0f32; SIDE]; 2];
+        for first in (0..SIDE).step_by(SOME * L::COUNT) {
+            let mut best = [l.splat(f32::NEG_INFINITY); SOME];
             for row in &*rows {
-                best = l.larger(l.load(row, at), best);
+                for (v, best) in best.iter_mut().enumerate() {
+                    *best = l.larger(l.load(row, first + v * L::COUNT), *best);
+                }
             }
-            l.store(best, &mut shifts, at);
-        }
-        let (all, some) = (rows.as_flattened_mut(), SOME * L::COUNT);
-        let whole = all.len() / some * some;
-        for at in (0..whole).step_by(some) {
-            exponentials_side::<L, SOME>(l, &mut all[at..at + some], &shifts, at);
-        }
-        for at in (whole..all.len()).step_by(L::COUNT) {
-            exponentials_side::<L, 1>(l, &mut all[at..at + L::COUNT], &shifts, at);
-        }
-        for at in (0..SIDE).step_by(L::COUNT) {
-            let mut sum = l.splat(0.0);
-            for row in &*rows {
-                sum = l.add(sum, l.load(row, at));
-            }
-            l.store(sum, &mut sums, at);
-        }
-        factors.iter_mut().zip(&sums).for_each(|(factor, sum)| *factor = 1.0 / sum);
-        for at in (0..SIDE).step_by(L::COUNT) {
-            let factor = l.load(&factors, at);
+            let mut sums = [l.splat(0.0); SOME];
             for row in &mut *rows {
-                l.store(l.mul(l.load(row, at), factor), row, at);
+                let mut x = best;
+                for (v, x) in x.iter_mut().enumerate() {
+                    *x = l.sub(l.load(row, first + v * L::COUNT), *x);
+                }
+                for (v, (y, sum)) in vectors::exp(l, x).into_iter().zip(&mut sums).enumerate() {
+                    l.store(y, row, first + v * L::COUNT);
+                    *sum = l.add(*sum, y);
+                }
+            }
+            for (v, (best, sum)) in best.into_iter().zip(&mut sums).enumerate() {
+                l.store(best, &mut shifts, first + v * L::COUNT);
+                l.store(*sum, &mut totals, first + v * L::COUNT);
+                *sum = l.div(l.splat(1.0), *sum);
+            }
+            for row in &mut *rows {
+                for (v, factor) in sums.iter().enumerate() {
+                    let at = first + v * L::COUNT;
+                    l.store(l.mul(l.load(row, at), *factor), row, at);
+                }
             }
         }
-        [shifts, sums]
+        [shifts, totals]
     }
 }
 
@@ -191,7 +181,7 @@ wide! {
 fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize, side: &mut Side) -> [[f32; SIDE]; 2] {
     let rows = y.len() / width;
     if width <= FEW {
-        let all = &mut side[..width];
+        let all = &mut side.0[..width];
         transpose(x.unwrap_or(y), width, rows, width, SIDE, all.as_flattened_mut());
         let ends = softmax_side(all);
         transpose(all.as_flattened(), SIDE, width, rows, width, y);
@@ -211,7 +201,7 @@ pub(super) fn softmax(mut args: Args<'_, '_>) -> Result<(), String> {
     let width = args.call.last(0);
     let (x, y) = (args.maybe(0)?, args.write(0)?);
     args.pool.rows(y, width, |start, y| {
-        let mut side: Side = [[0.0; SIDE]; FEW];
+        let mut side = Side([[0.0; SIDE]; FEW]);
         for (i, rows) in y.chunks_mut(SIDE * width).enumerate() {
             let from = (start + i * SIDE) * width;
             softmax_rows(rows, x.map(|x| &x[from..from + rows.len()]), width, &mut side);
@@ -294,7 +284,7 @@ fn row_losses(
     losses: &mut [f32],
 ) {
     pool.rows2((y, classes), (losses, 1), |start, y, losses| {
-        let mut side: Side = [[0.0; SIDE]; FEW];
+        let mut side = Side([[0.0; SIDE]; FEW]);
         let mut sums = [0f32; TOGETHER];
         for (i, losses) in losses.chunks_mut(TOGETHER).enumerate() {
             let (y, sums) = (&mut y[i * TOGETHER * classes..], &mut sums[..losses.len()]);
@@ -303,10 +293,19 @@ fn row_losses(
                 let rows = &mut rows[..losses.len() * classes];
                 let first = start + i * TOGETHER + j * SIDE;
                 let x = x.map(|x| &x[first * classes..][..rows.len()]);
-                for (row, loss) in losses.iter_mut().enumerate() {
-                    *loss = x.unwrap_or(rows)[row * classes + labels.at(first + row)];
+                let chosen = |x: &[f32], losses: &mut [f32]| {
+                    for (row, loss) in losses.iter_mut().enumerate() {
+                        *loss = x[row * classes + labels.at(first + row)];
+                    }
+                };
+                // They are in the cache afterwards; but where results take their place, they are gone.
+                if x.is_none() {
+                    chosen(rows, losses);
                 }
                 let [shifts, all] = softmax_rows(rows, x, classes, &mut side);
+                if let Some(x) = x {
+                    chosen(x, losses);
+                }
                 losses.iter_mut().zip(&shifts).for_each(|(loss, shift)| *loss -= shift);
                 sums.copy_from_slice(&all[..sums.len()]);
             }

@@ -133,12 +133,6 @@ pub fn phi(x: f32) -> f32 {
     if x < 0.0 { half } else { 1.0 - half }
 }
 
-/// The density of the normal distribution.
-#[inline(always)]
-pub fn density(x: f32) -> f32 {
-    0.398_942_3 * exp(-0.5 * x * x)
-}
-
 /// √(2 / π), of the approximation of GELU.
 const ROOT: f32 = 0.797_884_6;
 const CUBE: f32 = 0.044_715;
@@ -147,6 +141,36 @@ const CUBE: f32 = 0.044_715;
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
     x * phi(x)
+}
+
+/// The derivative of that: Φ(x) and x times the density of the normal distribution.
+#[inline(always)]
+pub fn gelu_slope(x: f32) -> f32 {
+    // Of numbers above zero it is 1 + e^(−x² / 2) · p(x), with a polynomial that was fitted by weighted least squares over
+    // 0..6 so that the greatest error of the product is least (1.7e-8); beyond, it differs from 1 by less than a number near 1
+    // can tell. Of numbers below zero it is what is missing to 1.
+    let size = x.abs();
+    let near = if size > 6.0 { 6.0 } else { size };
+    let p = polynomial(
+        near,
+        [
+            3.155_569_2e-7,
+            -7.709_066e-6,
+            8.477_354e-5,
+            -5.636_654e-4,
+            2.590_129_2e-3,
+            -9.003_923e-3,
+            2.547_191_3e-2,
+            -6.192_400_7e-2,
+            1.328_058_2e-1,
+            -2.499_725_8e-1,
+            7.978_828_5e-1,
+            -0.5,
+        ],
+    );
+    let more = p * exp_within(-0.5 * near * near);
+    let more = if size > 6.0 { 0.0 } else { more };
+    if x < 0.0 { -more } else { 1.0 + more }
 }
 
 /// x · Φ(x) by the approximation with tanh; (1 + tanh u) / 2 is the sigmoid of 2 u.
@@ -160,6 +184,22 @@ pub fn gelu_tanh(x: f32) -> f32 {
 pub fn gelu_tanh_slope(x: f32) -> f32 {
     let s = sigmoid(2.0 * ROOT * (x + CUBE * x * x * x));
     s + x * s * (1.0 - s) * (2.0 * ROOT * (1.0 + 3.0 * CUBE * x * x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slope_of_gelu_is_that_of_the_normal_distribution() {
+        let known =
+            [(0.0, 0.5), (0.5, 0.867_495_1), (1.0, 1.083_315_5), (2.0, 1.085_231_8), (4.0, 1.000_503_7)];
+        for (x, slope) in known.into_iter().chain([(7.0, 1.0), (1e30, 1.0), (f32::INFINITY, 1.0)]) {
+            assert!((gelu_slope(x) - slope).abs() < 2e-7, "{x}: {} instead of {slope}", gelu_slope(x));
+            assert!((gelu_slope(-x) - (1.0 - slope)).abs() < 2e-7, "-{x}: {}", gelu_slope(-x));
+        }
+        assert!(gelu_slope(f32::NAN).is_nan());
+    }
 }
 
 /// The same functions of vectors: of some at once, because each step of one waits for the step before.

@@ -318,8 +318,8 @@ fn scratch(call: &Call, threads: usize) -> usize {
             recurrent::scratch(call, threads)
         }
         Op::UpdateRows { .. } => embedding::scratch(call, threads),
-        Op::DotInteraction => interaction::scratch(call, threads, false),
-        Op::DotInteractionBackward => interaction::scratch(call, threads, true),
+        Op::DotInteraction => interaction::scratch(call, threads),
+        Op::DotInteractionBackward => interaction::scratch_backward(call, threads),
         _ => 0,
     }
 }

@@ -6,6 +6,7 @@
 //! pixels once, when no window covers the row any more.
 
 use super::beside::{AREA, Beside};
+use super::few::{self, Columns};
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
 use super::{Shape, Shares};
 use crate::kernels::simd::{Keys, Lanes, Peaks, lanes};
@@ -189,6 +190,18 @@ fn max_runs<L: Lanes, const T: usize, const W: usize>(
     rings.leave_all::<L, T, W>(l, runs, left..s.from[0], entered, dx);
 }
 
+/// The same where windows are few.
+#[inline(always)]
+fn max_few<L: Lanes, const T: usize, const W: usize>(
+    l: L,
+    how: (&Shape, &Runs),
+    both: [&[f32]; 2],
+    dx: &mut [f32],
+    columns: &mut Columns,
+) {
+    columns.slopes::<L, T, W>(l, how, both, dx);
+}
+
 #[inline(always)]
 fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
@@ -226,6 +239,7 @@ lanes! {
     /// The gradient of some planes of a maximum.
     pub(super) fn max(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], dy: &[f32], dx: &mut [f32]) {
         let mut rings = Rings::new(s, beside);
+        let mut columns = (beside.is_none() && few::here(s)).then(Columns::new);
         let [from, to] = beside.map_or([s.from, s.to].map(|[rows, columns]| rows * columns), Beside::counts);
         // Beside images lies what is less than everything, and beside windows nothing.
         let mut wide_x = Aligned([f32::NEG_INFINITY; AREA]);
@@ -241,7 +255,12 @@ lanes! {
                     ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
                 }
             };
-            by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
+            match &mut columns {
+                Some(columns) if few::finite(l, both[0]) => {
+                    by_window!(s, max_few::<L>(l, how, both, out, columns));
+                }
+                _ => by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings)),
+            }
             if let Some(beside) = beside {
                 beside.take_images(&wide_dx[..beside.areas()[0]], dx);
             }

@@ -2,6 +2,7 @@
 
 mod back;
 mod beside;
+mod few;
 mod pairs;
 mod rows;
 

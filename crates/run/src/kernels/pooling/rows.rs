@@ -119,28 +119,35 @@ impl Runs {
     /// Combines whole rows of an image, at least one, and lays the result out in runs.
     #[inline(always)]
     pub fn split<L: Lanes, F: Fold, const T: usize>(&self, l: L, x: &[f32], row: &mut Row) {
-        let (width, n) = (self.width, L::COUNT);
         let mut at = 0;
-        while at < width {
-            let first = fold_rows::<L, F>(l, x, width, at);
-            match T {
-                1 => l.store_some(first, &mut row[self.before..self.before + width], at),
-                2 => {
-                    let [even, odd] = l.part(first, fold_rows::<L, F>(l, x, width, at + n));
-                    let (e, o) = (self.start::<T>(0), self.start::<T>(1));
-                    l.store_some(even, &mut row[e..e + width.div_ceil(2)], at / 2);
-                    l.store_some(odd, &mut row[o..o + width / 2], at / 2);
-                }
-                _ => {
-                    let second = fold_rows::<L, F>(l, x, width, at + n);
-                    let parts = l.part3([first, second, fold_rows::<L, F>(l, x, width, at + 2 * n)]);
-                    for (r, part) in parts.into_iter().enumerate() {
-                        let start = self.start::<T>(r);
-                        l.store_some(part, &mut row[start..start + (width + 2 - r) / 3], at / 3);
-                    }
+        while at < self.width {
+            let mut all = [l.splat(0.0); 3];
+            for (t, some) in all.iter_mut().enumerate().take(T) {
+                *some = fold_rows::<L, F>(l, x, self.width, at + t * L::COUNT);
+            }
+            self.lay::<L, T>(l, all, at, row);
+            at += T * L::COUNT;
+        }
+    }
+
+    /// Lays out `T` vectors of a row, from pixel `at` on, which is a multiple of as many.
+    #[inline(always)]
+    pub fn lay<L: Lanes, const T: usize>(&self, l: L, all: [L::Vector; 3], at: usize, row: &mut Row) {
+        let width = self.width;
+        match T {
+            1 => l.store_some(all[0], &mut row[self.before..self.before + width], at),
+            2 => {
+                let [even, odd] = l.part(all[0], all[1]);
+                let (e, o) = (self.start::<T>(0), self.start::<T>(1));
+                l.store_some(even, &mut row[e..e + width.div_ceil(2)], at / 2);
+                l.store_some(odd, &mut row[o..o + width / 2], at / 2);
+            }
+            _ => {
+                for (r, part) in l.part3(all).into_iter().enumerate() {
+                    let start = self.start::<T>(r);
+                    l.store_some(part, &mut row[start..start + (width + 2 - r) / 3], at / 3);
                 }
             }
-            at += T * n;
         }
     }
 

@@ -283,16 +283,18 @@ unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
             t[right + 4 + k] = _mm512_shuffle_f32x4::<0xdd>(above[k], below[k]);
         }
     }
+    let mut to = out;
     for (d, t) in t.iter().enumerate() {
         if DEEP || d < depth {
             // SAFETY: the caller's promise; lanes beyond the lines are not touched.
             unsafe {
                 match HIGH {
-                    true => _mm512_storeu_ps(out.add(d * stride), *t),
-                    false => _mm512_mask_storeu_ps(out.add(d * stride), high, *t),
+                    true => _mm512_storeu_ps(to, *t),
+                    false => _mm512_mask_storeu_ps(to, high, *t),
                 }
             }
         }
+        to = to.wrapping_add(stride);
     }
 }
 

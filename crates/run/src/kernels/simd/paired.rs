@@ -4,7 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::vector::{Vector, for_each_level, pick};
+use super::product::{pick_correlated, pick_shifted, put_correlated};
+use super::vector::{Vector, add_products, for_each_level, pick, put};
 use super::{Correlation, Level, Shifts, Tile, level};
 
 /// Where vectors of two rows are in a stretch of numbers.
@@ -55,17 +56,7 @@ pub fn shifted_pairs(
     assert!(out.len() >= (rows - 1) * stride + vectors * tile.lanes, "room for the piece");
     let (distances, a, out) = (shifts.distances().as_ptr(), a.as_ptr(), (out.as_mut_ptr(), stride));
     let from = (from.as_ptr(), pairs.places.as_ptr(), pairs.apart);
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => pick!(sliding::avx512, rows, vectors, (depth, distances, a, from, out):
-            1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3 4 5;
-            6: 1 2 3 4; 7: 1 2 3 4; 8: 1 2 3; 9: 1 2 3; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => pick!(sliding::avx2, rows, vectors, (depth, distances, a, from, out):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2; 5: 1 2; 6: 1 2;),
-        _ => pick!(sliding::portable, rows, vectors, (depth, distances, a, from, out):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
-    }
+    pick_shifted!(sliding, rows, vectors, (depth, distances, a, from, out))
 }
 
 /// # Safety
@@ -76,7 +67,7 @@ unsafe fn sliding_loop<X: Vector, const R: usize, const V: usize>(
     distances: *const u32,
     a: *const f32,
     (from, places, apart): (*const f32, *const u32, usize),
-    (out, stride): (*mut f32, usize),
+    out: (*mut f32, usize),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -92,18 +83,9 @@ unsafe fn sliding_loop<X: Vector, const R: usize, const V: usize>(
                 let first = start.add(distance);
                 *row = X::load_halves(first, first.add(apart));
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let a = X::splat(*a.add(k * R + r));
-                for v in 0..V {
-                    sums[v] = sums[v].plus(a, row[v]);
-                }
-            }
+            add_products(a.add(k * R), row, &mut sums);
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.add(r * stride + v * X::LANES));
-            }
-        }
+        put(&sums, out);
     }
 }
 
@@ -131,16 +113,7 @@ pub fn correlate_pairs(
     assert!(sums.len() >= rows * count * lanes, "room for the sums");
     let (distances, a, sums) = (shifts.distances().as_ptr(), (a.as_ptr(), stride), (sums.as_mut_ptr(), add));
     let from = (from.as_ptr(), pairs.places.as_ptr(), pairs.apart);
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => pick!(meeting::avx512, rows, count, (vectors, distances, a, from, sums):
-            1: 1 2 3 4 5 6 7 8 9; 2: 1 2 3 4 5 6 7 8 9; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => pick!(meeting::avx2, rows, count, (vectors, distances, a, from, sums):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
-        _ => pick!(meeting::portable, rows, count, (vectors, distances, a, from, sums):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
-    }
+    pick_correlated!(meeting, rows, count, (vectors, distances, a, from, sums))
 }
 
 /// # Safety
@@ -174,14 +147,8 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
                 }
             }
         }
-        let one = X::splat(1.0);
-        for (r, all) in all.iter().enumerate() {
-            for (t, sum) in all.iter().enumerate() {
-                let to = sums.add((r * T + t) * X::LANES);
-                let sum = if add { X::load(to).plus(one, *sum) } else { *sum };
-                sum.store(to);
-            }
-        }
+        let rows = std::array::from_fn(|r| r * T * X::LANES);
+        put_correlated(&all, (sums, rows, add));
     }
 }
 

@@ -167,9 +167,8 @@ fn larger(a: __m512i, b: __m512i) -> (__m512i, u16) {
 #[derive(Clone, Copy)]
 struct Pair {
     best: __m512i,
-    /// Where the second is greater, and where not.
+    /// Where the second is greater.
     later: u16,
-    first: u16,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -178,7 +177,17 @@ impl Pair {
     #[target_feature(enable = "avx512f")]
     fn new(a: __m512i, b: __m512i) -> Pair {
         let (best, later) = larger(a, b);
-        Pair { best, later, first: !later }
+        Pair { best, later }
+    }
+
+    /// Adds gradients to the sums of the first or of the second.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq")]
+    fn give(self, dy: __m512, sums: &mut [__m512]) {
+        // The rest of them rather than another mask, of which there are few.
+        let second = _mm512_maskz_mov_ps(self.later, dy);
+        sums[0] = _mm512_add_ps(sums[0], _mm512_xor_ps(dy, second));
+        sums[1] = _mm512_add_ps(sums[1], second);
     }
 }
 
@@ -215,7 +224,7 @@ impl<const K: usize> Rows<K> {
     #[target_feature(enable = "avx512f")]
     fn new() -> Rows<K> {
         let least = _mm512_set1_epi32(i32::MIN);
-        let pair = Pair { best: least, later: 0, first: 0 };
+        let pair = Pair { best: least, later: 0 };
         Rows { tops: [least; 2], pairs: [pair; 3], sums: [_mm512_setzero_ps(); K] }
     }
 
@@ -231,22 +240,21 @@ impl<const K: usize> Rows<K> {
 
     /// Gives the gradients of a row of windows to the rows that have the largest pixels.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512dq")]
     fn choose(&mut self, dy: __m512) {
         let (zero, sums, late) = (_mm512_setzero_ps(), &mut self.sums, self.pairs[2]);
         let early = if K == 3 { late } else { self.pairs[0] };
         let (_, [.., other, end]) = largest::<K>(early, late, self.tops[1]);
-        sums[K - 1] = _mm512_mask_add_ps(sums[K - 1], end, sums[K - 1], dy);
+        // Nothing has been given to the last row before.
+        sums[K - 1] = _mm512_maskz_mov_ps(end, dy);
         // Gradients are divided rather than masks, which fewer units can.
         let mut dy = _mm512_mask_mov_ps(dy, end, zero);
         if K == 5 {
             let dy_late = _mm512_maskz_mov_ps(other, dy);
             dy = _mm512_mask_mov_ps(dy, other, zero);
-            sums[2] = _mm512_mask_add_ps(sums[2], late.first, sums[2], dy_late);
-            sums[3] = _mm512_mask_add_ps(sums[3], late.later, sums[3], dy_late);
+            late.give(dy_late, &mut sums[2..4]);
         }
-        sums[0] = _mm512_mask_add_ps(sums[0], early.first, sums[0], dy);
-        sums[1] = _mm512_mask_add_ps(sums[1], early.later, sums[1], dy);
+        early.give(dy, &mut sums[..2]);
     }
 }
 
@@ -345,6 +353,8 @@ unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
                 if r < rows {
                     let dy = dy.wrapping_add(r * columns).wrapping_offset(place);
                     for (v, rows) in all.iter_mut().enumerate() {
+                        // The first-level cache is asked for gradients some rows ahead: they were waited for.
+                        _mm_prefetch::<_MM_HINT_T0>(dy.wrapping_add(4 * columns + v * LANES).cast());
                         rows.choose(load(dy.wrapping_add(v * LANES), apart[1], there[v]));
                     }
                 }
@@ -353,19 +363,24 @@ unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
                     // The oldest taps are where the newest will be.
                     let chosen = chosen::<K>(taps[newest]);
                     for v in 0..V {
-                        let mut out = zero;
-                        for b in 0..K {
-                            let (mine, given);
+                        let mut given = [zero; K];
+                        for (b, given) in given.iter_mut().enumerate() {
                             if v + 1 < V {
-                                mine = (chosen[b] >> (turn - b)) as u16;
-                                given = _mm512_permutex2var_ps(all[v].sums[0], back[b], all[v + 1].sums[0]);
+                                let mine = (chosen[b] >> (turn - b)) as u16;
+                                let [low, high] = [all[v].sums[0], all[v + 1].sums[0]];
+                                *given = _mm512_maskz_permutex2var_ps(mine, low, back[b], high);
                             } else {
                                 let own = (chosen[b] >> (v * LANES)) as u16;
-                                mine = own.rotate_right((turn as u32).wrapping_sub(b as u32));
-                                given = _mm512_permutexvar_ps(back[b], all[v].sums[0]);
+                                let mine = own.rotate_right((turn as u32).wrapping_sub(b as u32));
+                                *given = _mm512_maskz_permutexvar_ps(mine, back[b], all[v].sums[0]);
                             }
-                            out = _mm512_mask_add_ps(out, mine, out, given);
                         }
+                        // Not one after the other: each would wait for the one before.
+                        let mut out = _mm512_add_ps(given[0], given[1]);
+                        if K == 5 {
+                            out = _mm512_add_ps(out, _mm512_add_ps(given[2], given[3]));
+                        }
+                        out = _mm512_add_ps(out, given[K - 1]);
                         let at = dx.wrapping_add(r * width + first + v * LANES);
                         match (S, written[v]) {
                             (1, u16::MAX) => _mm512_storeu_ps(at, out),

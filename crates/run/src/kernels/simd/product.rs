@@ -7,7 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::vector::{Vector, for_each_level, pick};
+use super::vector::{Vector, add_products, for_each_level, pick, put};
 use super::{Level, Tile, level};
 
 /// `out` becomes a · b, where `a` is `depth` columns of `rows` numbers, `b` is `depth` rows of `vectors` vectors and
@@ -102,12 +102,7 @@ unsafe fn packed_step<X: Vector, const R: usize, const V: usize>(
         for (v, row) in row.iter_mut().enumerate() {
             *row = X::load(b.add((k * V + v) * X::LANES));
         }
-        for (r, sums) in sums.iter_mut().enumerate() {
-            let a = X::splat(*a.add(k * R + r));
-            for v in 0..V {
-                sums[v] = sums[v].plus(a, row[v]);
-            }
-        }
+        add_products(a.add(k * R), row, sums);
     }
 }
 
@@ -132,11 +127,7 @@ unsafe fn packed_loop<X: Vector, const R: usize, const V: usize>(
         for k in asked..depth {
             packed_step(k, a, b, &mut sums);
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.add((r * V + v) * X::LANES));
-            }
-        }
+        put(&sums, (out, V * X::LANES));
     }
 }
 
@@ -190,11 +181,7 @@ unsafe fn lying_loop<X: Vector, const R: usize, const V: usize>(
                 }
             }
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.add((r * V + v) * X::LANES));
-            }
-        }
+        put(&sums, (out, V * X::LANES));
     }
 }
 
@@ -251,6 +238,23 @@ impl<'a> Shifts<'a> {
     }
 }
 
+/// Calls an inner loop for as many rows and vectors as [`Shifts::vectors`] allows.
+macro_rules! pick_shifted {
+    ($loops:ident, $rows:expr, $vectors:expr, $args:tt) => {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => pick!($loops::avx512, $rows, $vectors, $args:
+                1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3 4 5;
+                6: 1 2 3 4; 7: 1 2 3 4; 8: 1 2 3; 9: 1 2 3; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => pick!($loops::avx2, $rows, $vectors, $args:
+                1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2; 5: 1 2; 6: 1 2;),
+            _ => pick!($loops::portable, $rows, $vectors, $args:
+                1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
+        }
+    };
+}
+
 /// Row r of `out` becomes Σ a\[d · rows + r\] · (the `vectors` vectors of `from` at the distance of depth d); its rows
 /// are `stride` apart. Every element is summed in the order of depth.
 pub fn shifted(
@@ -267,17 +271,7 @@ pub fn shifted(
     assert!(a.len() >= depth * rows && from.len() >= shifts.most + wide, "all that is multiplied");
     assert!(out.len() >= (rows - 1) * stride + wide, "room for the piece");
     let (distances, a, from, out) = (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), out.as_mut_ptr());
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => pick!(sliding::avx512, rows, vectors, (depth, distances, a, from, out, stride):
-            1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3 4 5;
-            6: 1 2 3 4; 7: 1 2 3 4; 8: 1 2 3; 9: 1 2 3; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => pick!(sliding::avx2, rows, vectors, (depth, distances, a, from, out, stride):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2; 5: 1 2; 6: 1 2;),
-        _ => pick!(sliding::portable, rows, vectors, (depth, distances, a, from, out, stride):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
-    }
+    pick_shifted!(sliding, rows, vectors, (depth, distances, a, from, out, stride))
 }
 
 /// # Safety
@@ -300,24 +294,54 @@ unsafe fn sliding_loop<X: Vector, const R: usize, const V: usize>(
             for (v, row) in row.iter_mut().enumerate() {
                 *row = X::load(from.add(v * X::LANES));
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let a = X::splat(*a.add(k * R + r));
-                for v in 0..V {
-                    sums[v] = sums[v].plus(a, row[v]);
-                }
-            }
+            add_products(a.add(k * R), row, &mut sums);
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.add(r * stride + v * X::LANES));
-            }
-        }
+        put(&sums, (out, stride));
     }
 }
 
 for_each_level!(sliding: sliding_loop(
     depth: usize, distances: *const u32, a: *const f32, from: *const f32, out: *mut f32, stride: usize
 ));
+
+/// Calls an inner loop for as many rows and shifts as [`Correlation::shifts`] allows.
+macro_rules! pick_correlated {
+    ($loops:ident, $rows:expr, $shifts:expr, $args:tt) => {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => pick!($loops::avx512, $rows, $shifts, $args:
+                1: 1 2 3 4 5 6 7 8 9; 2: 1 2 3 4 5 6 7 8 9; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => pick!($loops::avx2, $rows, $shifts, $args:
+                1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
+            _ => pick!($loops::portable, $rows, $shifts, $args:
+                1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
+        }
+    };
+}
+pub(super) use {pick_correlated, pick_shifted};
+
+/// Writes the sums of every row from its place on, or adds them to what is there.
+///
+/// # Safety
+/// The processor has these vectors, and there is room for `T` vectors at the places of all rows.
+#[inline(always)]
+pub(super) unsafe fn put_correlated<X: Vector, const R: usize, const T: usize>(
+    all: &[[X; T]; R],
+    (sums, places, add): (*mut f32, [usize; 4], bool),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let one = X::splat(1.0);
+        for (all, place) in all.iter().zip(places) {
+            for (t, sum) in all.iter().enumerate() {
+                let to = sums.add(place + t * X::LANES);
+                let sum = if add { X::load(to).plus(one, *sum) } else { *sum };
+                sum.store(to);
+            }
+        }
+    }
+}
 
 /// Sums up, for each of `rows` stretches of `a` that begin `stride` apart and for each shift, the products with `from` at
 /// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, those of a row from its
@@ -345,20 +369,7 @@ pub fn correlate(
     let soon = soon.lines(length / lanes);
     let (distances, a, from, sums) =
         (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), (sums.as_mut_ptr(), places, add));
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => {
-            pick!(meeting::avx512, rows, count, (length, distances, a, stride, from, sums, soon):
-            1: 1 2 3 4 5 6 7 8 9; 2: 1 2 3 4 5 6 7 8 9; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;)
-        }
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => {
-            pick!(meeting::avx2, rows, count, (length, distances, a, stride, from, sums, soon):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;)
-        }
-        _ => pick!(meeting::portable, rows, count, (length, distances, a, stride, from, sums, soon):
-            1: 1 2 3 4 5 6; 2: 1 2 3 4; 3: 1 2 3; 4: 1 2;),
-    }
+    pick_correlated!(meeting, rows, count, (length, distances, a, stride, from, sums, soon))
 }
 
 /// How much [`correlate`] takes at once.
@@ -415,7 +426,7 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
     a: *const f32,
     stride: usize,
     from: *const f32,
-    (sums, places, add): (*mut f32, [usize; 4], bool),
+    sums: (*mut f32, [usize; 4], bool),
     soon: ([*const f32; 2], [usize; 2]),
 ) {
     // SAFETY: the caller's promise.
@@ -433,14 +444,7 @@ unsafe fn meeting_loop<X: Vector, const R: usize, const T: usize>(
         for at in (asked * X::LANES..length).step_by(X::LANES) {
             meeting_step(at, (a, stride), &from_at, &mut all);
         }
-        let one = X::splat(1.0);
-        for (r, all) in all.iter().enumerate() {
-            for (t, sum) in all.iter().enumerate() {
-                let to = sums.add(places[r] + t * X::LANES);
-                let sum = if add { X::load(to).plus(one, *sum) } else { *sum };
-                sum.store(to);
-            }
-        }
+        put_correlated(&all, sums);
     }
 }
 

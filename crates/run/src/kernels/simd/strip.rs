@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::vector::{Vector, for_each_level, pick};
+use super::vector::{Vector, for_each_level, pick, put};
 use super::{Level, Tile, level};
 
 /// The most rows of a strip.
@@ -174,11 +174,7 @@ unsafe fn strip_loop<X: Vector, const R: usize, const V: usize>(
         if finish.add || columns < V * X::LANES {
             return some(sums, finish, (to, stride, columns));
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(to.add(r * stride + v * X::LANES));
-            }
-        }
+        put(&sums, (to, stride));
     }
 }
 
@@ -195,11 +191,7 @@ unsafe fn some<X: Vector, const R: usize, const V: usize>(
     let mut piece = [0f32; STRIP * 32];
     // SAFETY: the piece has room for all rows, and the caller's promise.
     unsafe {
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(piece.as_mut_ptr().add((r * V + v) * X::LANES));
-            }
-        }
+        put(&sums, (piece.as_mut_ptr(), V * X::LANES));
         for (r, piece) in piece.chunks_exact(V * X::LANES).take(R).enumerate() {
             let to = std::slice::from_raw_parts_mut(to.add(r * stride), columns);
             match finish.add {

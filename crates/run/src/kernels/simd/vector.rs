@@ -131,6 +131,46 @@ unsafe fn halves_512(first: *const f32, second: *const f32) -> __m512 {
     }
 }
 
+/// Adds to every row of sums its number of `a` times a row of vectors.
+///
+/// # Safety
+/// The processor has these vectors, and there are `R` numbers.
+#[inline(always)]
+pub(super) unsafe fn add_products<X: Vector, const R: usize, const V: usize>(
+    a: *const f32,
+    row: [X; V],
+    sums: &mut [[X; V]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let a = X::splat(*a.add(r));
+            for v in 0..V {
+                sums[v] = sums[v].plus(a, row[v]);
+            }
+        }
+    }
+}
+
+/// Writes rows of sums that begin `stride` apart.
+///
+/// # Safety
+/// The processor has these vectors, and there is room for all rows.
+#[inline(always)]
+pub(super) unsafe fn put<X: Vector, const R: usize, const V: usize>(
+    sums: &[[X; V]; R],
+    (out, stride): (*mut f32, usize),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store(out.add(r * stride + v * X::LANES));
+            }
+        }
+    }
+}
+
 /// Compiles an inner loop for each kind of vectors: `portable`, `avx2` and `avx512`, in a module of its own.
 macro_rules! for_each_level {
     ($name:ident: $inner:ident ($($arg:ident: $ty:ty),*)) => {
