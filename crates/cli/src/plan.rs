@@ -278,7 +278,7 @@ fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Optio
             1 => Some("one tensor computed again".to_string()),
             n => Some(format!("{} tensors computed again", grouped(n as u64))),
         };
-        let parts = plan.parts_bytes.map(|limit| format!("activations above {} in parts", Bytes(limit)));
+        let parts = plan.parts_bytes.map(|limit| format!("tensors above {} in parts", Bytes(limit)));
         let changes: Vec<String> = [early, again, parts].into_iter().flatten().collect();
         if !changes.is_empty() {
             row("program", changes.join(", "))?;
