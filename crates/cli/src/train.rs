@@ -375,6 +375,14 @@ fn resume(
             progress.schedule
         );
     }
+    // The seed is 0 where nobody asked for one.
+    let asked = arguments.answer.seed;
+    if asked != 0 && asked != progress.seed {
+        eprintln!(
+            "tiercel: the checkpoint was written under seed {}; going on with that, not {asked}",
+            progress.seed
+        );
+    }
     Ok(Some(progress.iteration))
 }
 

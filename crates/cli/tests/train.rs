@@ -248,6 +248,22 @@ fn a_second_interrupt_ends_at_once_and_leaves_nothing_half_written() {
 }
 
 #[test]
+fn a_run_goes_on_with_its_own_seed_and_says_so() {
+    let folder = Folder::new("seeded");
+    let file = folder.file("run.safetensors");
+    let until = |iterations: &'static str, seed: &'static str| {
+        [&PLAIN[..], &["--iterations", iterations, "--seed", seed, "--checkpoint", &file, "--resume"]]
+            .concat()
+    };
+    assert!(run(&until("1", "3")).status.success());
+    let output = run(&until("2", "4"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("written under seed 3; going on with that, not 4"), "{said}");
+    assert!(!String::from_utf8_lossy(&run(&until("3", "3")).stderr).contains("seed"));
+}
+
+#[test]
 fn a_checkpoint_serves_whichever_system_goes_on() {
     let folder = Folder::new("handed-on");
     let file = folder.file("run.safetensors");
