@@ -244,20 +244,31 @@ impl<'x> Channel<'x> {
         Planes(&self.samples.part(part)[self.start..], self.size)
     }
 
-    /// Copies all planes one behind the other, where they are so few that all fit: at distances that are powers of two
-    /// they would be in each other's way in the cache, so they are read only once.
-    fn gather<'b>(&self, batch: usize, buffer: &'b mut [f32; PIECE]) -> Gathered<'b> {
+    /// Copies all planes of this channel and those behind it one behind the other, where they are so few that all fit: at
+    /// distances that are powers of two they would be in each other's way in the cache, so they are read only once, and
+    /// those of a sample together.
+    fn gather(&self, batch: usize, channels: usize, buffer: &mut [f32; PIECE]) {
         let mut at = 0;
         while at < batch {
             let count = self.samples.beside(at, batch - at);
-            let layout =
-                Layout { counts: [1, count, self.plane], from: [0, self.size, 1], to: [0, self.plane] };
+            let (from, to) = ([self.size, self.plane, 1], [self.plane, batch * self.plane]);
+            let layout = Layout { counts: [count, channels, self.plane], from, to };
             lay(layout, &self.samples.from(at)[self.start..], 0.0, &mut buffer[at * self.plane..]);
             at += count;
         }
-        let part = self.samples.first(1).saturating_mul(self.plane);
-        Gathered { numbers: &buffer[..batch * self.plane], part, plane: self.plane }
     }
+
+    /// This channel, which is number `at` of those that were gathered.
+    fn gathered<'b>(&self, batch: usize, at: usize, buffer: &'b [f32; PIECE]) -> Gathered<'b> {
+        let part = self.samples.first(1).saturating_mul(self.plane);
+        let count = batch * self.plane;
+        Gathered { numbers: &buffer[at * count..][..count], part, plane: self.plane }
+    }
+}
+
+/// How many channels are gathered at a time; none where one is too large.
+fn together(batch: usize, plane: usize) -> usize {
+    PIECE / (batch * plane).max(1)
 }
 
 /// The planes of a channel, gathered.
@@ -291,9 +302,13 @@ pub(super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f32) -> Resu
         shares,
         |_, (mut y, [means, deviations, running_mean, running_variance])| {
             let mut buffer = [0f32; PIECE];
-            for (i, c) in y[0].as_ref().map_or(0..0, |y| y.units()).enumerate() {
+            let (units, some) = (y[0].as_ref().map_or(0..0, |y| y.units()), together(batch, plane));
+            for (i, c) in units.clone().enumerate() {
                 let from = Channel { samples: x, start: c * plane, size, plane };
-                let gathered = (batch * plane <= PIECE).then(|| from.gather(batch, &mut buffer));
+                if some > 0 && i % some == 0 {
+                    from.gather(batch, some.min(units.end - c), &mut buffer);
+                }
+                let gathered = (some > 0).then(|| from.gathered(batch, i % some, &buffer));
                 let moments = match gathered {
                     Some(gathered) => {
                         let mut moments = Moments::default();
@@ -333,16 +348,22 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let shares = (dx, one(dgamma), one(dbeta));
     args.pool.each_of(2 * batch * size, shares, |_, (mut dx, (_, dgamma), (_, dbeta))| {
         let mut buffers = [[0f32; PIECE]; 2];
-        for (i, c) in dx[0].as_ref().map_or(0..0, |dx| dx.units()).enumerate() {
+        let (units, some) = (dx[0].as_ref().map_or(0..0, |dx| dx.units()), together(batch, plane));
+        for (i, c) in units.clone().enumerate() {
             let (mean, deviation) = (means[c], deviations[c]);
             let mut dx = dx.each_mut().map(|dx| dx.as_mut().map(|dx| dx.get(c)));
             let of = |samples| Channel { samples, start: c * plane, size, plane };
             let (from, slope) = (of(x), dy.map(of));
             let [first, second] = &mut buffers;
-            let gathered = (batch * plane <= PIECE).then(|| {
-                let x = from.gather(batch, first);
+            if some > 0 && i % some == 0 {
+                let channels = some.min(units.end - c);
+                from.gather(batch, channels, first);
+                slope.iter().for_each(|slope| slope.gather(batch, channels, second));
+            }
+            let gathered = (some > 0).then(|| {
+                let x = from.gathered(batch, i % some, first);
                 let dy = match slope {
-                    Some(slope) => slope.gather(batch, second),
+                    Some(slope) => slope.gathered(batch, i % some, second),
                     None => {
                         for (part, dx) in dx.iter().flatten().enumerate() {
                             gather_own(dx, c, &mut second[part * x.part..]);
