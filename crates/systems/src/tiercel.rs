@@ -54,8 +54,8 @@ const FAR: f64 = 1.2;
 /// Weights are updated early where they, and so their gradients, have at least this share of the peak.
 const HEAVY: f64 = 0.005;
 
-/// The shares of the fast memory, as divisors, that parts of activations and weights may have, and the least size of a part: moving and
-/// computing less at a time costs more than it saves.
+/// The shares of the fast memory, as divisors, that parts of activations and weights may have, and the least size of a
+/// part: moving and computing less at a time costs more than it saves.
 const PARTS: [u64; 2] = [4, 8];
 const PART: Bytes = Bytes(1 << 20);
 
