@@ -14,9 +14,6 @@ use tiercel_workload::recompute::{Candidate, candidates};
 use tiercel_workload::trace::Phase;
 use tiercel_workload::{Kernel, Program};
 
-/// Shares of the bytes that could be dropped.
-const SHARES: [f64; 5] = [0.15, 0.3, 0.5, 0.75, 1.0];
-
 /// What each kernel takes with all its operands in the fastest tier.
 pub fn fastest(kernels: &[Kernel], machine: &Machine, times: &dyn KernelTime) -> Vec<f64> {
     let time = |kernel: &Kernel| {
@@ -26,49 +23,66 @@ pub fn fastest(kernels: &[Kernel], machine: &Machine, times: &dyn KernelTime) ->
     kernels.iter().map(time).collect()
 }
 
-/// Sets of values to drop, the most worthwhile first, each larger than the one before; once with values that pass from
-/// layer to layer and once without.
-pub fn sets(program: &Program, machine: &Machine, times: &dyn KernelTime) -> Vec<HashSet<ValueId>> {
-    let graph = &program.graph;
-    let own = fastest(&program.trace.kernels, machine, times);
-    let mut all = candidates(graph);
-    let mut backward: HashSet<ValueId> = HashSet::new();
-    for node in graph.nodes.iter().filter(|node| node.phase != Phase::Forward) {
-        backward.extend(node.inputs.iter().map(|v| graph.root(*v)));
-    }
-    let mut makers: HashMap<ValueId, usize> = HashMap::new();
-    for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.phase == Phase::Forward) {
-        for output in node.outputs.iter().filter(|output| !node.inputs.contains(output)) {
-            makers.insert(graph.root(*output), at);
+/// What could be dropped, the most worthwhile first: once without values that pass from layer to layer and once with them.
+#[derive(Debug)]
+pub struct Sets {
+    orders: [Vec<(ValueId, f64)>; 2],
+}
+
+/// How much is dropped of what could be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Boldness {
+    /// Whether values that pass from layer to layer are among them.
+    pub passing: bool,
+    /// The share of the bytes.
+    pub share: f64,
+}
+
+impl Sets {
+    /// What could be dropped in a program.
+    pub fn new(program: &Program, machine: &Machine, times: &dyn KernelTime) -> Sets {
+        let graph = &program.graph;
+        let own = fastest(&program.trace.kernels, machine, times);
+        let mut all = candidates(graph);
+        let mut backward: HashSet<ValueId> = HashSet::new();
+        for node in graph.nodes.iter().filter(|node| node.phase != Phase::Forward) {
+            backward.extend(node.inputs.iter().map(|v| graph.root(*v)));
         }
-    }
-    // What is not kept for the backward pass anyway has to be made again too; makers come before users.
-    let mut again = own.clone();
-    for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.phase == Phase::Forward) {
-        let lost = node.inputs.iter().map(|v| graph.root(*v)).filter(|v| !backward.contains(v));
-        again[at] += lost.filter_map(|v| makers.get(&v)).map(|maker| again[*maker]).sum::<f64>();
-    }
-    let bytes = |c: &Candidate| {
-        let value = graph.value(c.value);
-        value.shape.bytes(value.dtype).0 as f64
-    };
-    let price = |c: &Candidate| again[c.node] / bytes(c).max(1.0);
-    all.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.value.cmp(&b.value)));
-    let inner: Vec<Candidate> = all.iter().copied().filter(|c| !c.leaves_layer).collect();
-    let mut sets: Vec<HashSet<ValueId>> = Vec::new();
-    for some in [inner, all] {
-        let whole: f64 = some.iter().map(bytes).sum();
-        for share in SHARES {
-            let mut taken = 0.0;
-            let within = some.iter().take_while(|c| {
-                taken += bytes(c);
-                taken <= share * whole + 1.0
-            });
-            let set: HashSet<ValueId> = within.map(|c| c.value).collect();
-            if !set.is_empty() && !sets.contains(&set) {
-                sets.push(set);
+        let forward = || graph.nodes.iter().enumerate().filter(|(_, node)| node.phase == Phase::Forward);
+        let mut makers: HashMap<ValueId, usize> = HashMap::new();
+        for (at, node) in forward() {
+            for output in node.outputs.iter().filter(|output| !node.inputs.contains(output)) {
+                makers.insert(graph.root(*output), at);
             }
         }
+        // What is not kept for the backward pass anyway has to be made again too; makers come before users.
+        let mut again = own.clone();
+        for (at, node) in forward() {
+            let lost = node.inputs.iter().map(|v| graph.root(*v)).filter(|v| !backward.contains(v));
+            again[at] += lost.filter_map(|v| makers.get(&v)).map(|maker| again[*maker]).sum::<f64>();
+        }
+        let bytes = |c: &Candidate| {
+            let value = graph.value(c.value);
+            value.shape.bytes(value.dtype).0 as f64
+        };
+        let price = |c: &Candidate| again[c.node] / bytes(c).max(1.0);
+        all.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.value.cmp(&b.value)));
+        let order = |passing: bool| {
+            let some = all.iter().filter(|c| passing || !c.leaves_layer);
+            some.map(|c| (c.value, bytes(c))).collect()
+        };
+        Sets { orders: [false, true].map(order) }
     }
-    sets
+
+    /// The values to drop.
+    pub fn set(&self, Boldness { passing, share }: Boldness) -> HashSet<ValueId> {
+        let order = &self.orders[usize::from(passing)];
+        let most = share * order.iter().map(|(_, bytes)| bytes).sum::<f64>() + 1.0;
+        let mut taken = 0.0;
+        let within = order.iter().take_while(|(_, bytes)| {
+            taken += bytes;
+            taken <= most
+        });
+        within.map(|(value, _)| *value).collect()
+    }
 }

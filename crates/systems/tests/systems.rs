@@ -6,7 +6,7 @@ use tiercel_profile::{Model, machines};
 use tiercel_systems::compare::{Grid, geometric_mean};
 use tiercel_systems::curve::{Price, least_fast};
 use tiercel_systems::{
-    ALL, Fast, Options, Recording, Run, Setting, System, Times, named, simulate, simulate_recorded,
+    ALL, Choices, Fast, Options, Recording, Run, Setting, System, Times, named, simulate, simulate_recorded,
 };
 use tiercel_workload::{Lifetimes, Trace, Workload, nets};
 
@@ -209,4 +209,30 @@ fn memory_costs_what_the_paper_says() {
 fn means_are_geometric() {
     assert_eq!(geometric_mean([].into_iter()), None);
     assert!((geometric_mean([1.0, 4.0].into_iter()).unwrap() - 2.0).abs() < 1e-12);
+}
+
+/// Where kernels cannot work on slow memory, computing again is worth most: then it is planned for before moving, and neither
+/// alone is better than both.
+#[test]
+fn moving_and_computing_again_are_together_as_good_as_either() {
+    let (machine, times) = bench("h200");
+    let small = |net: &str| match net {
+        "gpt2" => {
+            nets::Options { batch: Some(8), sequence: Some(256), depth: Some(4), ..nets::Options::default() }
+        }
+        _ => nets::Options { batch: Some(16), ..nets::Options::default() },
+    };
+    for net in ["mobilenet", "gpt2"] {
+        let program = nets::find(net).expect("built in").build(&small(net)).expect("sound");
+        let little = Fast::Share(0.5).machine(&program.trace, &machine);
+        let time = |choices| {
+            let options = Options { choices, rounds: 0, ..self::options() };
+            let setting = Setting::of(&program, &little, &times).with(options);
+            simulate(named("tiercel").expect("listed"), &setting, 1)
+                .map_or(f64::INFINITY, |run| run.time().0 as f64)
+        };
+        let [moved, again, both] = [Choices::Move, Choices::Recompute, Choices::Both].map(time);
+        assert!(both <= moved.min(again), "{net}: {both}, moved {moved}, computed again {again}");
+        assert!(both < 0.8 * moved, "{net}: {both}, moved {moved}");
+    }
 }
