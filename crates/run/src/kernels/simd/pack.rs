@@ -216,11 +216,15 @@ fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stri
             for d in (0..depth).step_by(16) {
                 let deep = (depth - d).min(16);
                 let (from, out) = (from.as_ptr().add(d), out.as_mut_ptr().add(d * stride));
+                let row = |l: usize| from.wrapping_add(l * across);
                 match (lines, deep) {
-                    (16, 16) => transpose_avx512::<true, true>(from, across, 16, 16, stride, out),
-                    (16, _) => transpose_avx512::<true, false>(from, across, 16, deep, stride, out),
-                    (_, 16) => transpose_avx512::<false, true>(from, across, lines, 16, stride, out),
-                    _ => transpose_avx512::<false, false>(from, across, lines, deep, stride, out),
+                    (16, 16) => transpose_avx512::<16, 16>(row, 16, 16, stride, out),
+                    // As many as there often are classes.
+                    (16, 10) => transpose_avx512::<16, 10>(row, 16, 10, stride, out),
+                    (10, 16) => transpose_avx512::<10, 16>(row, 10, 16, stride, out),
+                    (16, _) => transpose_avx512::<16, 0>(row, 16, deep, stride, out),
+                    (_, 16) => transpose_avx512::<0, 16>(row, lines, 16, stride, out),
+                    _ => transpose_avx512::<0, 0>(row, lines, deep, stride, out),
                 }
             }
         },
@@ -234,30 +238,31 @@ fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stri
     }
 }
 
-/// Exchanges rows and columns of a square of 16, or of what is there of it where it is not so `HIGH` or not so `DEEP`.
+/// Exchanges rows and columns of a square of 16, or of what is there of it. `L` lines and depth `D` are what the compiler
+/// knows of these, if not 0.
 ///
 /// # Safety
-/// The processor has AVX-512; `from` has `lines` rows of `depth` numbers, and `out` `depth` rows of `lines`.
+/// The processor has AVX-512; there are `lines` rows of `depth` numbers, and `out` has `depth` rows of `lines`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
-unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
-    from: *const f32,
-    across: usize,
+unsafe fn transpose_avx512<const L: usize, const D: usize>(
+    begin: impl Fn(usize) -> *const f32,
     lines: usize,
     depth: usize,
     stride: usize,
     out: *mut f32,
 ) {
     use std::arch::x86_64::*;
+    let (lines, depth) = (if L > 0 { L } else { lines }, if D > 0 { D } else { depth });
     let (deep, high) = (((1u32 << depth) - 1) as u16, ((1u32 << lines) - 1) as u16);
     // Half of one row and of another side by side.
     let half = |l: usize, right: usize| {
         let mask = (deep >> right) as u8;
         let row = |l: usize| {
-            let from = from.wrapping_add(l * across + right);
+            let from = begin(l).wrapping_add(right);
             // SAFETY: the caller's promise; lanes beyond the depth are not touched.
             unsafe {
-                match (HIGH || l < lines, DEEP) {
+                match (l < lines, D == 16) {
                     (true, true) => _mm256_loadu_ps(from),
                     (true, false) => _mm256_maskz_loadu_ps(mask, from),
                     (false, _) => _mm256_setzero_ps(),
@@ -285,10 +290,10 @@ unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
     }
     let mut to = out;
     for (d, t) in t.iter().enumerate() {
-        if DEEP || d < depth {
+        if d < depth {
             // SAFETY: the caller's promise; lanes beyond the lines are not touched.
             unsafe {
-                match HIGH {
+                match L == 16 {
                     true => _mm512_storeu_ps(to, *t),
                     false => _mm512_mask_storeu_ps(to, high, *t),
                 }
