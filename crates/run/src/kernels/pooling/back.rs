@@ -192,7 +192,7 @@ fn max_runs<L: Lanes, const T: usize, const W: usize>(
     rings.leave_all::<L, T, W>(l, runs, left..s.from[0], entered, dx);
 }
 
-/// The same where windows are few.
+/// The same where windows are few; returns false, and it is not done, where a pixel is not finite.
 #[inline(always)]
 fn max_few<L: Lanes, const T: usize, const W: usize>(
     l: L,
@@ -200,8 +200,8 @@ fn max_few<L: Lanes, const T: usize, const W: usize>(
     both: [&[f32]; 2],
     dx: &mut [f32],
     columns: &mut Columns,
-) {
-    columns.slopes::<L, T, W>(l, how, both, dx);
+) -> bool {
+    columns.slopes::<L, T, W>(l, how, both, dx)
 }
 
 #[inline(always)]
@@ -265,12 +265,16 @@ lanes! {
                     ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
                 }
             };
-            match (&mut columns, two) {
-                (Some(columns), _) if few::finite(l, both[0]) => {
-                    by_window!(s, max_few::<L>(l, how, both, out, columns));
+            let done = match (&mut columns, two) {
+                (Some(columns), _) => by_window!(s, max_few::<L>(l, how, both, out, columns)),
+                (_, Some(vectors)) if few::finite(l, both[0]) => {
+                    two::slopes_of(l, vectors, s, both, out);
+                    true
                 }
-                (_, Some(vectors)) if few::finite(l, both[0]) => two::slopes_of(l, vectors, s, both, out),
-                _ => by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings)),
+                _ => false,
+            };
+            if !done {
+                by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
             }
             if let Some(beside) = beside {
                 beside.take_images(&wide_dx[..beside.areas()[0]], dx);
