@@ -148,7 +148,7 @@ lanes! {
                 for (v, x) in x.iter_mut().enumerate() {
                     *x = l.sub(l.load(row, first + v * L::COUNT), *x);
                 }
-                for (v, (y, sum)) in vectors::exp(l, x).into_iter().zip(&mut sums).enumerate() {
+                for (v, (y, sum)) in vectors::exp_below(l, x).into_iter().zip(&mut sums).enumerate() {
                     l.store(y, row, first + v * L::COUNT);
                     *sum = l.add(*sum, y);
                 }
