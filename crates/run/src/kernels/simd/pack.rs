@@ -216,15 +216,15 @@ fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stri
             for d in (0..depth).step_by(16) {
                 let deep = (depth - d).min(16);
                 let (from, out) = (from.as_ptr().add(d), out.as_mut_ptr().add(d * stride));
-                let row = |l: usize| from.wrapping_add(l * across);
+                let (from, to) = ((from, across), (out, stride));
                 match (lines, deep) {
-                    (16, 16) => transpose_avx512::<16, 16>(row, 16, 16, stride, out),
+                    (16, 16) => transpose_avx512::<16, 16>(from, (16, 16), to),
                     // As many as there often are classes.
-                    (16, 10) => transpose_avx512::<16, 10>(row, 16, 10, stride, out),
-                    (10, 16) => transpose_avx512::<10, 16>(row, 10, 16, stride, out),
-                    (16, _) => transpose_avx512::<16, 0>(row, 16, deep, stride, out),
-                    (_, 16) => transpose_avx512::<0, 16>(row, lines, 16, stride, out),
-                    _ => transpose_avx512::<0, 0>(row, lines, deep, stride, out),
+                    (16, 10) => transpose_avx512::<16, 10>(from, (16, 10), to),
+                    (10, 16) => transpose_avx512::<10, 16>(from, (10, 16), to),
+                    (16, _) => transpose_avx512::<16, 0>(from, (16, deep), to),
+                    (_, 16) => transpose_avx512::<0, 16>(from, (lines, 16), to),
+                    _ => transpose_avx512::<0, 0>(from, (lines, deep), to),
                 }
             }
         },
@@ -246,11 +246,9 @@ fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stri
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn transpose_avx512<const L: usize, const D: usize>(
-    begin: impl Fn(usize) -> *const f32,
-    lines: usize,
-    depth: usize,
-    stride: usize,
-    out: *mut f32,
+    (from, across): (*const f32, usize),
+    (lines, depth): (usize, usize),
+    (out, stride): (*mut f32, usize),
 ) {
     use std::arch::x86_64::*;
     let (lines, depth) = (if L > 0 { L } else { lines }, if D > 0 { D } else { depth });
@@ -259,7 +257,7 @@ unsafe fn transpose_avx512<const L: usize, const D: usize>(
     let half = |l: usize, right: usize| {
         let mask = (deep >> right) as u8;
         let row = |l: usize| {
-            let from = begin(l).wrapping_add(right);
+            let from = from.wrapping_add(l * across + right);
             // SAFETY: the caller's promise; lanes beyond the depth are not touched.
             unsafe {
                 match (l < lines, D == 16) {
