@@ -391,8 +391,3 @@ fn small_networks_are_as_pytorch_has_them() {
         None => println!("skipped: PyTorch cannot be imported here, so only the golden values were compared"),
     }
 }
-
-#[test]
-fn lesser_vectors_do_as_well() {
-    harness::with_lesser_vectors("lesser_vectors_do_as_well");
-}

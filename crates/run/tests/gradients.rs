@@ -308,8 +308,3 @@ fn interactions() {
         check("interaction", Op::DotInteraction, &vec![w([3, 5]); n], 1);
     }
 }
-
-#[test]
-fn lesser_vectors_do_as_well() {
-    harness::with_lesser_vectors("lesser_vectors_do_as_well");
-}

@@ -636,8 +636,3 @@ fn what_cannot_be_is_an_error() {
     let missing = tiercel_run::Library::new(&bare, 1).err().expect("there is no workspace");
     assert!(missing.contains("workspace"), "{missing}");
 }
-
-#[test]
-fn lesser_vectors_do_as_well() {
-    harness::with_lesser_vectors("lesser_vectors_do_as_well");
-}

@@ -243,8 +243,10 @@ impl Single {
     }
 }
 
-/// Runs all tests of a file but this one again, with every kind of vectors that is less than what the processor has.
-pub fn with_lesser_vectors(test: &str) {
+/// Every file that has this module runs all its other tests again, with every kind of vectors that is less than what the
+/// processor has.
+#[test]
+fn lesser_vectors_do_as_well() {
     let names = Level::ALL.iter().filter(|(_, one)| *one < level()).map(|(name, _)| *name);
-    lesser::pass(VARIABLE, names, test, None);
+    lesser::pass(VARIABLE, names, "lesser_vectors_do_as_well", None);
 }
