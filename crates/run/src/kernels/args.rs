@@ -176,6 +176,20 @@ impl Ids<'_> {
         if fine { Ok(()) } else { (0..self.len()).try_for_each(|at| self.get(at, below).map(drop)) }
     }
 
+    /// One number of each row of `from`, for which those from `first` on say which, as many as there is room for; after
+    /// [`Ids::check`].
+    pub fn pick(&self, first: usize, from: &[f32], width: usize, to: &mut [f32]) {
+        fn all(ids: impl Iterator<Item = usize>, from: &[f32], width: usize, to: &mut [f32]) {
+            for ((to, id), row) in to.iter_mut().zip(ids).zip(from.chunks_exact(width)) {
+                *to = row[id];
+            }
+        }
+        match self {
+            Ids::Short(ids) => all(ids[first..].iter().map(|id| *id as usize), from, width, to),
+            Ids::Long(ids) => all(ids[first..].iter().map(|id| *id as usize), from, width, to),
+        }
+    }
+
     /// Number `at`, after [`Ids::check`].
     #[inline]
     pub fn at(&self, at: usize) -> usize {

@@ -148,7 +148,7 @@ lanes! {
                 for (v, x) in x.iter_mut().enumerate() {
                     *x = l.sub(l.load(row, first + v * L::COUNT), *x);
                 }
-                for (v, (y, sum)) in vectors::exp(l, x).into_iter().zip(&mut sums).enumerate() {
+                for (v, (y, sum)) in vectors::exp_below(l, x).into_iter().zip(&mut sums).enumerate() {
                     l.store(y, row, first + v * L::COUNT);
                     *sum = l.add(*sum, y);
                 }
@@ -293,18 +293,13 @@ fn row_losses(
                 let rows = &mut rows[..losses.len() * classes];
                 let first = start + i * TOGETHER + j * SIDE;
                 let x = x.map(|x| &x[first * classes..][..rows.len()]);
-                let chosen = |x: &[f32], losses: &mut [f32]| {
-                    for (row, loss) in losses.iter_mut().enumerate() {
-                        *loss = x[row * classes + labels.at(first + row)];
-                    }
-                };
                 // They are in the cache afterwards; but where results take their place, they are gone.
                 if x.is_none() {
-                    chosen(rows, losses);
+                    labels.pick(first, rows, classes, losses);
                 }
                 let [shifts, all] = softmax_rows(rows, x, classes, &mut side);
                 if let Some(x) = x {
-                    chosen(x, losses);
+                    labels.pick(first, x, classes, losses);
                 }
                 losses.iter_mut().zip(&shifts).for_each(|(loss, shift)| *loss -= shift);
                 sums.copy_from_slice(&all[..sums.len()]);

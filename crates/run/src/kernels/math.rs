@@ -225,10 +225,17 @@ pub(super) mod vectors {
 
     /// e^x, as [`super::exp`] has it.
     #[inline(always)]
-    pub fn exp<L: Lanes, const N: usize>(l: L, x: [L::Vector; N]) -> [L::Vector; N] {
+    pub fn exp<L: Lanes, const N: usize>(l: L, mut x: [L::Vector; N]) -> [L::Vector; N] {
+        x.iter_mut().for_each(|x| *x = l.smaller(l.splat(BOUNDS[1]), *x));
+        exp_below(l, x)
+    }
+
+    /// The same of numbers that are not above the greatest that it is computed of.
+    #[inline(always)]
+    pub fn exp_below<L: Lanes, const N: usize>(l: L, x: [L::Vector; N]) -> [L::Vector; N] {
         let (mut shifted, mut r) = (x, x);
         for (shifted, r) in shifted.iter_mut().zip(&mut r) {
-            *r = l.smaller(l.splat(BOUNDS[1]), l.larger(l.splat(BOUNDS[0]), *r));
+            *r = l.larger(l.splat(BOUNDS[0]), *r);
             *shifted = l.fma(*r, l.splat(std::f32::consts::LOG2_E), l.splat(ROUND));
             let n = l.add(*shifted, l.splat(-ROUND));
             *r = l.fma(n, l.splat(-LN_2[0]), *r);

@@ -351,7 +351,6 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
         let (units, some) = (dx[0].as_ref().map_or(0..0, |dx| dx.units()), together(batch, plane));
         for (i, c) in units.clone().enumerate() {
             let (mean, deviation) = (means[c], deviations[c]);
-            let mut dx = dx.each_mut().map(|dx| dx.as_mut().map(|dx| dx.get(c)));
             let of = |samples| Channel { samples, start: c * plane, size, plane };
             let (from, slope) = (of(x), dy.map(of));
             let [first, second] = &mut buffers;
@@ -365,8 +364,8 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
                 let dy = match slope {
                     Some(slope) => slope.gathered(batch, i % some, second),
                     None => {
-                        for (part, dx) in dx.iter().flatten().enumerate() {
-                            gather_own(dx, c, &mut second[part * x.part..]);
+                        for (part, dx) in dx.iter_mut().flatten().enumerate() {
+                            gather_own(&dx.get(c), c, &mut second[part * x.part..]);
                         }
                         Gathered { numbers: &second[..batch * plane], ..x }
                     }
@@ -377,7 +376,8 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
                 (Some((x, dy)), _) => slopes(x.numbers, dy.numbers, mean).map(f64::from),
                 (None, Some(dy)) => plane_slopes((0..batch).map(|n| (from.plane(n), dy.plane(n))), mean),
                 (None, None) => {
-                    let own = dx.iter().flatten();
+                    let own = dx.each_mut().map(|dx| dx.as_mut().map(|dx| dx.get(c)));
+                    let own = own.iter().flatten();
                     let own = own.flat_map(|dx| dx.ranges()[0].clone().map(move |n| dx.peek([n, c, 0])));
                     plane_slopes((0..batch).map(|n| from.plane(n)).zip(own), mean)
                 }
@@ -393,7 +393,7 @@ pub(super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), String> {
                     Some((x, dy)) => (Some(dy.part(part)), x.part(part)),
                     None => (slope.map(|slope| slope.part(part)), from.part(part)),
                 };
-                affine_slope(dx, c, slope, from, [a, b, shift]);
+                affine_slope(&mut dx.get(c), c, slope, from, [a, b, shift]);
             }
         }
     });

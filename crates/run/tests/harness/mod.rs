@@ -1,10 +1,13 @@
 //! Runs programs with given contents in plain fast memory, for tests of kernels.
 #![allow(dead_code)]
 
+mod lesser;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tiercel_core::{Bytes, Error, Hint, Machine, Manager, ObjectId, Operand, Policy, Step, TierId};
+use tiercel_run::kernels::simd::{Level, VARIABLE, level};
 use tiercel_run::kernels::{Library, narrow, prepare};
 use tiercel_run::{Executor, Host, Stage};
 use tiercel_workload::graph::{Builder, DType, Init, Op, Shape, ValueId};
@@ -238,4 +241,12 @@ impl Single {
         };
         self.losses.iter().map(one).sum()
     }
+}
+
+/// Every file that has this module runs all its other tests again, with every kind of vectors that is less than what the
+/// processor has.
+#[test]
+fn lesser_vectors_do_as_well() {
+    let names = Level::ALL.iter().filter(|(_, one)| *one < level()).map(|(name, _)| *name);
+    lesser::pass(VARIABLE, names, "lesser_vectors_do_as_well", None);
 }

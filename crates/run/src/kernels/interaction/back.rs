@@ -5,7 +5,7 @@
 //! lie. The numbers that these are multiplied with are those of a triangle, as they lie: with the features before it a feature
 //! has a row of them, and with those behind it one number of each of their rows. Every sum is in the order of features.
 
-use super::{Call, Each, Extents, Inputs, Rows, room};
+use super::{Call, Each, Extents, Features, Inputs, Rows, gather, room};
 use crate::kernels::args::Args;
 use crate::kernels::simd::{Lanes, expect, fetch_early, lanes};
 
@@ -43,13 +43,13 @@ fn together(e: Extents) -> usize {
 }
 
 /// Scratch numbers of one thread: for features.
-fn features(e: Extents) -> usize {
+fn copies(e: Extents) -> usize {
     together(e) * e.n * room(e.d)
 }
 
 /// Scratch numbers.
 pub(in crate::kernels) fn scratch(call: &Call, threads: usize) -> usize {
-    threads * features(Extents::new(call, call.outputs.len()))
+    threads * copies(Extents::new(call, call.outputs.len()))
 }
 
 /// One sample: its features, which lie `stride` apart with zeros in between, and the gradient of its result.
@@ -212,18 +212,6 @@ fn all(sample: Sample<'_>, pass: usize, own: usize, outputs: &mut Outputs<'_>, w
     }
 }
 
-/// Copies the features of some samples, `stride` apart.
-fn gather(e: Extents, inputs: Inputs<'_, '_>, (first, count): (usize, usize), stride: usize, x: &mut [f32]) {
-    for j in 0..e.n {
-        let all = inputs.read(j).expect("it was checked");
-        let (start, end) = (first * e.d, (first + count) * e.d);
-        let places = x[j * stride..].chunks_mut(e.n * stride);
-        for (to, from) in places.zip(all[start..end].chunks_exact(e.d)) {
-            to[..e.d].copy_from_slice(from);
-        }
-    }
-}
-
 pub(in crate::kernels) fn backward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.outputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
@@ -235,19 +223,20 @@ pub(in crate::kernels) fn backward(mut args: Args<'_, '_>) -> Result<(), String>
             *output = Some(Rows::new(args.write(i)?, e.d, e.batch));
         }
         let inputs = Inputs { call: args.call, places: args.places, views: args.views };
-        let shares = (Each::new(scratch, features(e)), outputs);
+        let features = &Features::new(inputs, e.n);
+        let shares = (Each::new(scratch, copies(e)), outputs);
         args.pool.each(shares, |_, (x, mut outputs): (&mut [f32], Outputs<'_>)| {
             let (first, count) = outputs[0].as_ref().map_or((0, 0), |(first, dx)| (*first, dx.len() / e.d));
             x.fill(0.0);
             let mut wanted: Wanted = [[std::ptr::null(); 2]; PASS];
             for (i, (wanted, output)) in wanted.iter_mut().zip(outputs.iter().flatten()).enumerate() {
-                let x = inputs.read(pass + i).expect("it was checked").as_ptr();
+                let x = features.get(pass + i).as_ptr();
                 let ahead = [(first + most) * e.d, SOON * e.d];
                 *wanted = [x.wrapping_add(ahead[0]), output.1.as_ptr().wrapping_add(ahead[1])];
             }
             for group in (first..first + count).step_by(most) {
                 let some = most.min(first + count - group);
-                gather(e, inputs, (group, some), stride, x);
+                gather(e, features, &(group..group + some), (stride, e.n), x);
                 for (sample, x) in (group..group + some).zip(x.chunks_exact(e.n * stride)) {
                     let (dy, own) = (&dy[sample * row..][..row], sample - first);
                     all(Sample { e, x, stride, dy }, pass, own, &mut outputs, &wanted);

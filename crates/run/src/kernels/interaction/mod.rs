@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::args::{Args, Call, Inputs};
 use super::room;
 use super::shares::{Each, Rows};
-use super::simd::{Correlation, Shifts, Soon, Tile, correlate, fetch, transpose};
+use super::simd::{Correlation, Shifts, Soon, Tile, correlate, fetch, foresee, lanes, transpose};
 
 pub(super) use back::{backward, scratch as scratch_backward};
 
@@ -89,11 +89,68 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     threads * Extents::new(call, call.inputs.len()).scratch()
 }
 
+/// Features of which it is known where they are; others are looked up, which takes longer.
+const KNOWN: usize = 64;
+
+/// All features of a batch.
+#[derive(Clone, Copy)]
+struct Features<'a, 'v> {
+    inputs: Inputs<'a, 'v>,
+    known: [&'a [f32]; KNOWN],
+}
+
+impl<'a, 'v> Features<'a, 'v> {
+    /// The first so many operands, all of which can be read.
+    fn new(inputs: Inputs<'a, 'v>, n: usize) -> Features<'a, 'v> {
+        let mut known = [&[][..]; KNOWN];
+        for (j, known) in known.iter_mut().enumerate().take(n) {
+            *known = inputs.read(j).expect("it was checked");
+        }
+        Features { inputs, known }
+    }
+
+    /// Feature j of all samples.
+    #[inline(always)]
+    fn get(&self, j: usize) -> &'a [f32] {
+        if j < KNOWN { self.known[j] } else { self.inputs.read(j).expect("it was checked") }
+    }
+}
+
+lanes! {
+    /// Copies rows of `width` numbers to where rows begin so far apart.
+    fn copy(l; from: &[f32], width: usize, to: &mut [f32], apart: usize) {
+        for (to, from) in to.chunks_mut(apart).zip(from.chunks_exact(width)) {
+            let to = &mut to[..width];
+            if width == L::COUNT {
+                l.store(l.load(from, 0), to, 0);
+                continue;
+            }
+            for at in (0..width).step_by(L::COUNT) {
+                l.store_some(l.load_some(from, at), to, at);
+            }
+        }
+    }
+}
+
+/// Copies the features of some samples: those of a sample lie `stride` apart, in so many rows.
+fn gather(
+    e: Extents,
+    features: &Features<'_, '_>,
+    samples: &Range<usize>,
+    (stride, rows): (usize, usize),
+    x: &mut [f32],
+) {
+    for j in 0..e.n {
+        let all = features.get(j);
+        copy(&all[samples.start * e.d..samples.end * e.d], e.d, &mut x[j * stride..], rows * stride);
+    }
+}
+
 /// What memory has not been asked for: the samples of the next unit, feature by feature, and the place of this unit's
 /// results.
-struct Ahead<'a, 'v> {
+struct Ahead<'f, 'a, 'v> {
     e: Extents,
-    inputs: Inputs<'a, 'v>,
+    features: &'f Features<'a, 'v>,
     /// The first sample.
     sample: usize,
     /// The feature that is next, and how much of it has been asked for.
@@ -103,17 +160,17 @@ struct Ahead<'a, 'v> {
     write: (*const f32, usize),
 }
 
-impl<'a, 'v> Ahead<'a, 'v> {
+impl<'f, 'a, 'v> Ahead<'f, 'a, 'v> {
     /// All of the unit that begins with a sample, but for short features.
-    fn new(e: Extents, inputs: Inputs<'a, 'v>, sample: usize, y: &[f32]) -> Ahead<'a, 'v> {
+    fn new(e: Extents, features: &'f Features<'a, 'v>, sample: usize, y: &[f32]) -> Ahead<'f, 'a, 'v> {
         let feature = if e.d < SHORT { e.n } else { 0 };
-        Ahead { e, inputs, sample, feature, asked: 0, write: (y.as_ptr(), y.len()) }
+        Ahead { e, features, sample, feature, asked: 0, write: (y.as_ptr(), y.len()) }
     }
 
     /// The next numbers that will be read, up to so many; none where all have been asked for.
     fn read(&mut self, most: usize) -> &'a [f32] {
         while self.feature < self.e.n {
-            let all = self.inputs.read(self.feature).expect("it was checked");
+            let all = self.features.get(self.feature);
             let end = ((self.sample + self.e.lanes) * self.e.d).min(all.len());
             let start = self.sample * self.e.d + self.asked;
             if start < end {
@@ -152,7 +209,7 @@ fn meet(
     e: Extents,
     (a, rows): (&[f32], usize),
     (x, shifts): (&[f32], Shifts<'_>),
-    ahead: &mut Ahead<'_, '_>,
+    ahead: &mut Ahead<'_, '_, '_>,
     (out, places): (&mut [f32], [usize; TILE]),
 ) {
     // As many at a time as there are registers, or a little less, so that the last are not few.
@@ -167,30 +224,41 @@ fn meet(
     }
 }
 
-/// The first feature and all products.
-fn products(e: Extents, x: &[f32], distances: &[u32], ahead: &mut Ahead<'_, '_>, y: &mut [f32]) {
+/// All products of a unit's samples. Whenever some are there, they are turned back: they are in the cache then.
+fn products(
+    e: Extents,
+    (x, features): (&[f32], Shifts<'_>),
+    ahead: &mut Ahead<'_, '_, '_>,
+    results: &mut [f32],
+    (samples, y): (usize, &mut [f32]),
+) {
     let Extents { n, d, lanes, .. } = e;
+    // So many elements of the results have been turned back.
+    let mut done = d;
     for top in (0..n).step_by(TILE) {
         let rows = TILE.min(n - top);
-        let earlier = Shifts::new(&distances[..top + rows - 1]);
+        let earlier = features.range(0..top + rows - 1);
         if earlier.count() == 0 {
             break;
         }
         // A feature meets some that are not before it: what they give is where the first ones of the next feature are, which
         // are written later.
         let places = std::array::from_fn(|i| e.pairs(top + i) * lanes);
-        meet(e, (&x[top * e.apart()..], rows), (x, earlier), ahead, (y, places));
+        meet(e, (&x[top * e.apart()..], rows), (x, earlier), ahead, (results, places));
+        let there = e.pairs(top + rows);
+        let count = if there < e.row() { (there - done) / LINE * LINE } else { there - done };
+        transpose(&results[done * lanes..], lanes, count, samples, e.row(), &mut y[done..]);
+        done += count;
     }
-    y[..d * lanes].copy_from_slice(&x[..d * lanes]);
 }
 
 /// Turns the features of a unit's samples.
-fn turn(e: Extents, samples: &Range<usize>, inputs: Inputs<'_, '_>, x: &mut [f32]) {
+fn turn(e: Extents, samples: &Range<usize>, features: &Features<'_, '_>, x: &mut [f32]) {
     for at in 0..e.n {
-        let all = inputs.read(at).expect("it was checked");
+        let all = features.get(at);
         let from = &all[samples.start * e.d..samples.end * e.d];
         if e.d < SHORT {
-            fetch(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
+            foresee(&all[samples.end * e.d..((samples.end + e.lanes) * e.d).min(all.len())]);
         }
         transpose(from, e.d, samples.len(), e.d, e.lanes, &mut x[at * e.apart()..]);
     }
@@ -200,17 +268,19 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     let e = Extents::new(args.call, args.call.inputs.len());
     (0..e.n).try_for_each(|i| args.read(i).map(drop))?;
     let (y, scratch) = (args.write(0)?, args.scratch());
-    let (row, inputs) = (e.row(), Inputs { call: args.call, places: args.places, views: args.views });
+    let inputs = Inputs { call: args.call, places: args.places, views: args.views };
+    let (row, features) = (e.row(), &Features::new(inputs, e.n));
     let shares = (Each::new(scratch, e.scratch()), Rows::new(y, row, e.batch));
     args.pool.each(shares, |_, (scratch, (first, y))| {
         let ([x, results], distances) = e.split(scratch);
         distances.iter_mut().enumerate().for_each(|(j, distance)| *distance = (j * e.apart()) as u32);
+        let distances = Shifts::new(&distances[..e.n]);
         for (samples, y) in e.units(first, y.len() / row).zip(y.chunks_mut(e.lanes * row)) {
-            turn(e, &samples, inputs, x);
-            let mut ahead = Ahead::new(e, inputs, samples.end, y);
-            products(e, x, distances, &mut ahead, results);
+            turn(e, &samples, features, x);
+            let mut ahead = Ahead::new(e, features, samples.end, y);
+            copy(&features.get(0)[samples.start * e.d..samples.end * e.d], e.d, y, row);
+            products(e, (x, distances), &mut ahead, results, (samples.len(), y));
             ahead.rest();
-            transpose(results, e.lanes, row, samples.len(), row, y);
         }
     });
     Ok(())

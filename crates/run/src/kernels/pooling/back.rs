@@ -7,7 +7,9 @@
 
 use super::beside::{AREA, Beside};
 use super::few::{self, Columns};
+use super::near;
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
+use super::two;
 use super::{Shape, Shares};
 use crate::kernels::simd::{Keys, Lanes, Peaks, lanes};
 
@@ -190,7 +192,7 @@ fn max_runs<L: Lanes, const T: usize, const W: usize>(
     rings.leave_all::<L, T, W>(l, runs, left..s.from[0], entered, dx);
 }
 
-/// The same where windows are few.
+/// The same where windows are few; returns false, and it is not done, where a pixel is not finite.
 #[inline(always)]
 fn max_few<L: Lanes, const T: usize, const W: usize>(
     l: L,
@@ -198,8 +200,8 @@ fn max_few<L: Lanes, const T: usize, const W: usize>(
     both: [&[f32]; 2],
     dx: &mut [f32],
     columns: &mut Columns,
-) {
-    columns.slopes::<L, T, W>(l, how, both, dx);
+) -> bool {
+    columns.slopes::<L, T, W>(l, how, both, dx)
 }
 
 #[inline(always)]
@@ -210,8 +212,15 @@ fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     shares: &Shares,
     dy: &[f32],
     dx: &mut [f32],
-    sums: &mut [Row; 2],
+    sums: &mut [Row; RING],
 ) {
+    if near::here(s) {
+        match W {
+            3 => return near::slopes::<L, 3>(l, (s, runs, shares), dy, dx, sums),
+            5 => return near::slopes::<L, 5>(l, (s, runs, shares), dy, dx, sums),
+            _ => {}
+        }
+    }
     let [stride, before, window] =
         [s.form.stride[0], s.form.padding[0], s.form.window[0]].map(|n| n as usize);
     for i in 0..=s.from[0] {
@@ -240,6 +249,7 @@ lanes! {
     pub(super) fn max(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], dy: &[f32], dx: &mut [f32]) {
         let mut rings = Rings::new(s, beside);
         let mut columns = (beside.is_none() && few::here(s)).then(Columns::new);
+        let two = two::vectors::<L>(s).filter(|_| beside.is_none());
         let [from, to] = beside.map_or([s.from, s.to].map(|[rows, columns]| rows * columns), Beside::counts);
         // Beside images lies what is less than everything, and beside windows nothing.
         let mut wide_x = Aligned([f32::NEG_INFINITY; AREA]);
@@ -255,11 +265,16 @@ lanes! {
                     ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
                 }
             };
-            match &mut columns {
-                Some(columns) if few::finite(l, both[0]) => {
-                    by_window!(s, max_few::<L>(l, how, both, out, columns));
+            let done = match (&mut columns, two) {
+                (Some(columns), _) => by_window!(s, max_few::<L>(l, how, both, out, columns)),
+                (_, Some(vectors)) if few::finite(l, both[0]) => {
+                    two::slopes_of(l, vectors, s, both, out);
+                    true
                 }
-                _ => by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings)),
+                _ => false,
+            };
+            if !done {
+                by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
             }
             if let Some(beside) = beside {
                 beside.take_images(&wide_dx[..beside.areas()[0]], dx);
@@ -271,7 +286,7 @@ lanes! {
 lanes! {
     /// The gradient of some planes of a mean.
     pub(super) fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
-        let Aligned(sums) = &mut Aligned([[0f32; ROW]; 2]);
+        let Aligned(sums) = &mut Aligned([[0f32; ROW]; RING]);
         let Some(beside) = beside else {
             let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
             for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {

@@ -46,19 +46,38 @@ impl Columns {
         Columns { largest: [row(f32::NEG_INFINITY); 2], down: [row(FAR); 2], found: row(0.0) }
     }
 
-    /// Makes the rows of a row of windows one, and lays it out.
+    /// Makes the rows of a row of windows one, and lays it out; returns whether all pixels are finite.
     #[inline(always)]
-    fn enter<L: Lanes, const T: usize>(&mut self, l: L, runs: &Runs, x: &[f32], side: usize) {
-        let mut at = 0;
+    fn enter<L: Lanes, const T: usize>(&mut self, l: L, runs: &Runs, x: &[f32], side: usize) -> bool {
+        // Which pixels of the last vector are in the row.
+        let rest = runs.width % L::COUNT;
+        let inside: [f32; 16] = std::array::from_fn(|lane| if lane < rest { 1.0 } else { 0.0 });
+        let inside = l.equal(l.load(&inside, 0), l.splat(1.0));
+        let (mut at, mut zeros) = (0, l.splat(0.0));
         while at < runs.width {
-            let [mut largest, mut down] = [[l.splat(0.0); 3]; 2];
-            for t in 0..T {
-                (largest[t], down[t]) = column(l, x, runs.width, at + t * L::COUNT);
+            // Vectors that begin in the row.
+            let some = (runs.width - at).div_ceil(L::COUNT).min(T);
+            let mut found = match some {
+                1 => columns::<L, 1>(l, x, runs.width, at),
+                2 => columns::<L, 2>(l, x, runs.width, at),
+                _ => columns::<L, 3>(l, x, runs.width, at),
+            };
+            if at + some * L::COUNT > runs.width {
+                let last = some - 1;
+                found.largest[last] = l.pick(inside, found.largest[last], l.splat(f32::NEG_INFINITY));
+                found.down[last] = l.pick(inside, found.down[last], l.splat(FAR));
             }
-            runs.lay::<L, T>(l, largest, at, &mut self.largest[side]);
-            runs.lay::<L, T>(l, down, at, &mut self.down[side]);
+            zeros = l.add(zeros, found.zeros);
+            if runs.whole::<L, T>(at) {
+                runs.lay_whole::<L, T>(l, found.largest, at, &mut self.largest[side]);
+                runs.lay_whole::<L, T>(l, found.down, at, &mut self.down[side]);
+            } else {
+                runs.lay::<L, T>(l, found.largest, at, &mut self.largest[side]);
+                runs.lay::<L, T>(l, found.down, at, &mut self.down[side]);
+            }
             at += T * L::COUNT;
         }
+        all_zero(l, zeros)
     }
 
     /// Finds the largest pixels of windows.
@@ -80,7 +99,7 @@ impl Columns {
         }
     }
 
-    /// The gradient of one plane.
+    /// The gradient of one plane; returns false, and it is not done, where a pixel is not finite.
     #[inline(always)]
     pub fn slopes<L: Lanes, const T: usize, const W: usize>(
         &mut self,
@@ -88,14 +107,16 @@ impl Columns {
         (s, runs): (&Shape, &Runs),
         [x, dy]: [&[f32]; 2],
         dx: &mut [f32],
-    ) {
+    ) -> bool {
         dx.fill(0.0);
         let (width, before) = (runs.width, s.form.padding[1] as usize);
         for i in 0..=s.to[0] {
             // What was just written cannot be read at once, so windows are looked at after the next rows are laid out.
             if i < s.to[0] {
                 let (top, bottom, _) = s.cover(0, i);
-                self.enter::<L, T>(l, runs, &x[top * width..bottom * width], i % 2);
+                if !self.enter::<L, T>(l, runs, &x[top * width..bottom * width], i % 2) {
+                    return false;
+                }
                 // Of the next plane as many rows as windows step down.
                 let (next, count) = (x.len() + top * width, s.form.stride[0] as usize * width);
                 fetch_early(x.as_ptr().wrapping_add(next), count);
@@ -110,22 +131,50 @@ impl Columns {
                 dx[top + j * T + behind - before] += dy;
             }
         }
+        true
     }
 }
 
-/// The largest pixels of some columns of rows, and how far down the first such are, in pixels.
+/// Up to three vectors of columns.
+struct Found<L: Lanes> {
+    /// The largest pixels, and how far down the first such are, in pixels.
+    largest: [L::Vector; 3],
+    down: [L::Vector; 3],
+    /// Zeros, unless a pixel was not finite.
+    zeros: L::Vector,
+}
+
+/// What is found in the first `V` vectors of columns from `at` on. Those beyond the end of a row may be anything.
 #[inline(always)]
-fn column<L: Lanes>(l: L, x: &[f32], width: usize, at: usize) -> (L::Vector, L::Vector) {
-    let (mut best, mut down) = (l.load_some(&x[..width], at), l.splat(0.0));
-    let mut from = width;
+fn columns<L: Lanes, const V: usize>(l: L, x: &[f32], width: usize, at: usize) -> Found<L> {
+    let (wide, zero) = (l.splat(width as f32), l.splat(0.0));
+    let (mut largest, mut down) = ([l.splat(f32::NEG_INFINITY); 3], [l.splat(FAR); 3]);
+    let (mut zeros, mut number) = ([zero; V], zero);
+    for v in 0..V {
+        (largest[v], down[v]) = (pixels(l, x, at + v * L::COUNT), zero);
+        zeros[v] = l.mul(largest[v], zero);
+    }
+    let mut from = width + at;
     while from < x.len() {
-        let pixels = l.load_some(&x[from..from + width], at);
-        let larger = l.larger(pixels, best);
-        down = l.pick(l.equal(larger, best), down, l.splat(from as f32));
-        best = larger;
+        number = l.add(number, wide);
+        for v in 0..V {
+            let more = pixels(l, x, from + v * L::COUNT);
+            let larger = l.larger(more, largest[v]);
+            zeros[v] = l.fma(more, zero, zeros[v]);
+            down[v] = l.pick(l.equal(larger, largest[v]), down[v], number);
+            largest[v] = larger;
+        }
         from += width;
     }
-    (best, down)
+    let mut all = zeros[0];
+    zeros[1..].iter().for_each(|more| all = l.add(all, *more));
+    Found { largest, down, zeros: all }
+}
+
+/// Some pixels, and zeros where there are no more.
+#[inline(always)]
+fn pixels<L: Lanes>(l: L, x: &[f32], at: usize) -> L::Vector {
+    if at + L::COUNT <= x.len() { l.load(x, at) } else { l.load_some(x, at) }
 }
 
 /// Whether all numbers are finite.
@@ -142,10 +191,16 @@ pub(super) fn finite<L: Lanes>(l: L, numbers: &[f32]) -> bool {
     for at in (whole..numbers.len()).step_by(L::COUNT) {
         sums[0] = l.fma(l.load_some(numbers, at), zero, sums[0]);
     }
-    let mut all = [0f32; 16];
     let [a, b, c, d] = sums;
-    l.store(l.add(l.add(a, b), l.add(c, d)), &mut all, 0);
-    all.iter().all(|sum| *sum == 0.0)
+    all_zero(l, l.add(l.add(a, b), l.add(c, d)))
+}
+
+/// Whether all numbers of a vector are zero.
+#[inline(always)]
+fn all_zero<L: Lanes>(l: L, numbers: L::Vector) -> bool {
+    let mut all = [0f32; 16];
+    l.store(numbers, &mut all, 0);
+    all.iter().fold(true, |fine, number| fine & (*number == 0.0))
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 mod back;
 mod beside;
 mod few;
+mod near;
 mod pairs;
 mod rows;
+mod two;
 
 use tiercel_workload::graph::{Pool as Form, PoolKind};
 

@@ -151,6 +151,31 @@ impl Runs {
         }
     }
 
+    /// Whether whole vectors of what is laid out from pixel `at` on stay in their runs.
+    #[inline(always)]
+    pub fn whole<L: Lanes, const T: usize>(&self, at: usize) -> bool {
+        at / T + L::COUNT + self.before.div_ceil(T) <= self.span
+    }
+
+    /// The same as [`Runs::lay`], where whole vectors stay in their runs and pixels beyond the row's end are as what lies
+    /// beside it.
+    #[inline(always)]
+    pub fn lay_whole<L: Lanes, const T: usize>(&self, l: L, all: [L::Vector; 3], at: usize, row: &mut Row) {
+        match T {
+            1 => l.store(all[0], row, self.start::<T>(0) + at),
+            2 => {
+                for (r, part) in l.part(all[0], all[1]).into_iter().enumerate() {
+                    l.store(part, row, self.start::<T>(r) + at / T);
+                }
+            }
+            _ => {
+                for (r, part) in l.part3(all).into_iter().enumerate() {
+                    l.store(part, row, self.start::<T>(r) + at / T);
+                }
+            }
+        }
+    }
+
     /// Puts a row of an image together.
     #[inline(always)]
     pub fn join<L: Lanes, S: Slopes, const T: usize>(&self, l: L, slopes: S, dx: &mut [f32]) {

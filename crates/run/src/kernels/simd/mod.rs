@@ -42,11 +42,32 @@ pub enum Level {
     Avx512,
 }
 
-/// The vectors that this processor has.
+impl Level {
+    /// All kinds by name, the least first.
+    pub const ALL: [(&'static str, Level); 3] =
+        [("portable", Level::Portable), ("avx2", Level::Avx2), ("avx512", Level::Avx512)];
+
+    /// The kind of this name, or `most` where that is less: no processor has more than it has.
+    fn at_most(most: Level, name: &str) -> Level {
+        match Level::ALL.iter().find(|(known, _)| *known == name) {
+            Some((_, level)) => (*level).min(most),
+            None => panic!("{VARIABLE} is {name:?}, which is none of {:?}", Level::ALL.map(|(name, _)| name)),
+        }
+    }
+}
+
+/// The variable of the environment that names a kind of vectors; better ones are then left unused.
+pub const VARIABLE: &str = "TIERCEL_SIMD";
+
+/// The vectors that kernels use: those that this processor has, or lesser ones where [`VARIABLE`] asks for these. It stays
+/// what it is at the first call.
 #[inline]
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(detect)
+    *LEVEL.get_or_init(|| match std::env::var(VARIABLE) {
+        Ok(name) => Level::at_most(detect(), &name),
+        Err(_) => detect(),
+    })
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -126,5 +147,33 @@ impl Tile {
     /// The most columns.
     pub fn columns(self) -> usize {
         2 * self.lanes
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/harness/lesser.rs"]
+mod lesser;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_never_gives_vectors_that_are_not_there() {
+        for ((name, asked), (_, most)) in Level::ALL.into_iter().flat_map(|a| Level::ALL.map(|b| (a, b))) {
+            assert_eq!(Level::at_most(most, name), asked.min(most));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "TIERCEL_SIMD")]
+    fn a_name_that_is_none_is_refused() {
+        Level::at_most(Level::Avx2, "avx3");
+    }
+
+    #[test]
+    fn kernels_are_right_with_lesser_vectors() {
+        let names = Level::ALL.iter().filter(|(_, one)| *one < level()).map(|(name, _)| *name);
+        lesser::pass(VARIABLE, names, "kernels_are_right_with_lesser_vectors", Some("kernels::"));
     }
 }

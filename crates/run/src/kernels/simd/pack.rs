@@ -216,11 +216,15 @@ fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stri
             for d in (0..depth).step_by(16) {
                 let deep = (depth - d).min(16);
                 let (from, out) = (from.as_ptr().add(d), out.as_mut_ptr().add(d * stride));
+                let (from, to) = ((from, across), (out, stride));
                 match (lines, deep) {
-                    (16, 16) => transpose_avx512::<true, true>(from, across, 16, 16, stride, out),
-                    (16, _) => transpose_avx512::<true, false>(from, across, 16, deep, stride, out),
-                    (_, 16) => transpose_avx512::<false, true>(from, across, lines, 16, stride, out),
-                    _ => transpose_avx512::<false, false>(from, across, lines, deep, stride, out),
+                    (16, 16) => transpose_avx512::<16, 16>(from, (16, 16), to),
+                    // As many as there often are classes.
+                    (16, 10) => transpose_avx512::<16, 10>(from, (16, 10), to),
+                    (10, 16) => transpose_avx512::<10, 16>(from, (10, 16), to),
+                    (16, _) => transpose_avx512::<16, 0>(from, (16, deep), to),
+                    (_, 16) => transpose_avx512::<0, 16>(from, (lines, 16), to),
+                    _ => transpose_avx512::<0, 0>(from, (lines, deep), to),
                 }
             }
         },
@@ -234,21 +238,20 @@ fn transpose_lines(from: &[f32], across: usize, lines: usize, depth: usize, stri
     }
 }
 
-/// Exchanges rows and columns of a square of 16, or of what is there of it where it is not so `HIGH` or not so `DEEP`.
+/// Exchanges rows and columns of a square of 16, or of what is there of it. `L` lines and depth `D` are what the compiler
+/// knows of these, if not 0.
 ///
 /// # Safety
-/// The processor has AVX-512; `from` has `lines` rows of `depth` numbers, and `out` `depth` rows of `lines`.
+/// The processor has AVX-512; there are `lines` rows of `depth` numbers, and `out` has `depth` rows of `lines`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
-unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
-    from: *const f32,
-    across: usize,
-    lines: usize,
-    depth: usize,
-    stride: usize,
-    out: *mut f32,
+unsafe fn transpose_avx512<const L: usize, const D: usize>(
+    (from, across): (*const f32, usize),
+    (lines, depth): (usize, usize),
+    (out, stride): (*mut f32, usize),
 ) {
     use std::arch::x86_64::*;
+    let (lines, depth) = (if L > 0 { L } else { lines }, if D > 0 { D } else { depth });
     let (deep, high) = (((1u32 << depth) - 1) as u16, ((1u32 << lines) - 1) as u16);
     // Half of one row and of another side by side.
     let half = |l: usize, right: usize| {
@@ -257,7 +260,7 @@ unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
             let from = from.wrapping_add(l * across + right);
             // SAFETY: the caller's promise; lanes beyond the depth are not touched.
             unsafe {
-                match (HIGH || l < lines, DEEP) {
+                match (l < lines, D == 16) {
                     (true, true) => _mm256_loadu_ps(from),
                     (true, false) => _mm256_maskz_loadu_ps(mask, from),
                     (false, _) => _mm256_setzero_ps(),
@@ -285,10 +288,10 @@ unsafe fn transpose_avx512<const HIGH: bool, const DEEP: bool>(
     }
     let mut to = out;
     for (d, t) in t.iter().enumerate() {
-        if DEEP || d < depth {
+        if d < depth {
             // SAFETY: the caller's promise; lanes beyond the lines are not touched.
             unsafe {
-                match HIGH {
+                match L == 16 {
                     true => _mm512_storeu_ps(to, *t),
                     false => _mm512_mask_storeu_ps(to, high, *t),
                 }

@@ -3,8 +3,8 @@
 //! A vector is some neighbouring windows of a row, or the same row of several small planes side by side. Going down the
 //! rows, the largest pixel of each row of a window is found once, and stays in a register while windows cover the row;
 //! so does what falls to it of the gradients of windows. Which column of the window it is in is a mask of lanes for each,
-//! and a row that no window covers any more is moved to its pixels by these masks. The lanes of windows at the end of a
-//! vector that give to pixels beyond it are computed once more with the next.
+//! and what fell to a row that no window covers any more is divided by these masks and moved to its pixels. The lanes of
+//! windows at the end of a vector that give to pixels beyond it are computed once more with the next.
 //!
 //! Pixels are compared as whole numbers in the same order, because more units of the processor do that; less than all of
 //! them is what lies beside the plane.
@@ -101,14 +101,15 @@ impl Peaks {
     }
 }
 
-/// Numbers as whole ones in the same order, and the lanes of those that are none. Both zeros are the same.
+/// Numbers as whole ones in the same order, and their magnitudes. Both zeros are the same.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn ordered(x: __m512) -> (__m512i, u16) {
-    let bits = _mm512_castps_si512(_mm512_add_ps(x, _mm512_setzero_ps()));
-    let flipped = _mm512_srli_epi32::<1>(_mm512_srai_epi32::<31>(bits));
-    (_mm512_xor_si512(bits, flipped), _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x))
+#[target_feature(enable = "avx512f,avx512dq")]
+fn ordered(x: __m512) -> [__m512i; 2] {
+    let bits = _mm512_castps_si512(x);
+    let magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(i32::MAX));
+    let below = _mm512_movepi32_mask(bits);
+    [_mm512_mask_sub_epi32(magnitude, below, _mm512_setzero_si512(), magnitude), magnitude]
 }
 
 /// Where the first pixel of the first row is, and how far rows are apart: behind each there are as many columns beside the
@@ -123,10 +124,10 @@ fn places<const K: usize, const S: usize>(width: usize) -> (usize, usize) {
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes, for which the keys have room.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn order<const K: usize, const S: usize>(p: &Peaks, x: *const f32, keys: *mut i32) -> bool {
     let ([height, width], (first, stride)) = (p.from, places::<K, S>(p.from[1]));
-    let mut strange = 0;
+    let mut largest = _mm512_setzero_si512();
     for r in 0..height {
         let (row, to) = (x.wrapping_add(r * width), keys.wrapping_add(first + r * stride));
         let mut at = 0;
@@ -137,8 +138,8 @@ unsafe fn order<const K: usize, const S: usize>(p: &Peaks, x: *const f32, keys: 
             let mask = all.iter().fold(0, |mask, one| mask | one);
             // SAFETY: the caller's promise; and lanes beside the masks are not touched.
             unsafe {
-                let (key, none) = ordered(load(row.wrapping_add(from), p.planes()[0], all));
-                strange |= none;
+                let [key, magnitude] = ordered(load(row.wrapping_add(from), p.planes()[0], all));
+                largest = _mm512_max_epi32(largest, magnitude);
                 let to = to.wrapping_add(from);
                 match mask {
                     u16::MAX => _mm512_storeu_si512(to.cast(), key),
@@ -151,7 +152,8 @@ unsafe fn order<const K: usize, const S: usize>(p: &Peaks, x: *const f32, keys: 
             }
         }
     }
-    strange == 0
+    // Beyond the infinite are those that are no numbers.
+    _mm512_cmpgt_epi32_mask(largest, _mm512_set1_epi32(0x7f80_0000)) == 0
 }
 
 /// Two vectors as one: the larger, and where that is the second because it is greater.
@@ -262,14 +264,40 @@ impl<const K: usize> Rows<K> {
 #[cfg(target_arch = "x86_64")]
 type Taps = [[u16; 2]; 4];
 
-/// For every tap the lanes of windows that have it, in up to two vectors.
+/// The gradients of windows, by the taps that they are given to.
 #[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn chosen<const K: usize>(taps: Taps) -> [u32; K] {
-    let [later, later_b, other, end] = taps.map(|[a, b]| u32::from(a) | u32::from(b) << 16);
-    let (to_a, to_b) = (!(other | end), other & !end);
-    let five = [to_a & !later, to_a & later, to_b & !later_b, to_b & later_b, end];
-    std::array::from_fn(|b| if b + 1 < K { five[b] } else { end })
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn divide<const K: usize>(dy: __m512, [first, second, other, end]: Peak) -> [__m512; K] {
+    // Where a mask is, and where it is not.
+    let part = |dy: __m512, mask: u16| {
+        let yes = _mm512_maskz_mov_ps(mask, dy);
+        [_mm512_xor_ps(dy, yes), yes]
+    };
+    let [rest, last] = part(dy, end);
+    let mut parts = [last; K];
+    let [early, late] = if K == 5 { part(rest, other) } else { [rest, rest] };
+    [parts[0], parts[1]] = part(early, first);
+    if K == 5 {
+        [parts[2], parts[3]] = part(late, second);
+    }
+    parts
+}
+
+/// For every pixel the window that has it as tap `b`, of two vectors of windows one behind the other: the first window that
+/// has the first pixel has it as its last.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn later<const K: usize>(b: usize, low: __m512, high: __m512) -> __m512 {
+    let [low, high] = [_mm512_castps_si512(low), _mm512_castps_si512(high)];
+    _mm512_castsi512_ps(match K - 1 - b {
+        0 => low,
+        1 => _mm512_alignr_epi32::<1>(high, low),
+        2 => _mm512_alignr_epi32::<2>(high, low),
+        3 => _mm512_alignr_epi32::<3>(high, low),
+        _ => _mm512_alignr_epi32::<4>(high, low),
+    })
 }
 
 /// Lanes in order, so much further.
@@ -361,19 +389,20 @@ unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
                 let r = r.wrapping_sub(before[0]);
                 if r < height {
                     // The oldest taps are where the newest will be.
-                    let chosen = chosen::<K>(taps[newest]);
+                    let taps = taps[newest];
+                    let mut parts = [[zero; K]; V];
+                    for (v, parts) in parts.iter_mut().enumerate() {
+                        *parts = divide::<K>(all[v].sums[0], taps.map(|tap| tap[v]));
+                    }
                     for v in 0..V {
                         let mut given = [zero; K];
                         for (b, given) in given.iter_mut().enumerate() {
-                            if v + 1 < V {
-                                let mine = (chosen[b] >> (turn - b)) as u16;
-                                let [low, high] = [all[v].sums[0], all[v + 1].sums[0]];
-                                *given = _mm512_maskz_permutex2var_ps(mine, low, back[b], high);
+                            let [low, high] = [parts[v][b], parts[(v + 1).min(V - 1)][b]];
+                            *given = if S == 1 {
+                                later::<K>(b, low, high)
                             } else {
-                                let own = (chosen[b] >> (v * LANES)) as u16;
-                                let mine = own.rotate_right((turn as u32).wrapping_sub(b as u32));
-                                *given = _mm512_maskz_permutexvar_ps(mine, back[b], all[v].sums[0]);
-                            }
+                                _mm512_permutexvar_ps(back[b], low)
+                            };
                         }
                         // Not one after the other: each would wait for the one before.
                         let mut out = _mm512_add_ps(given[0], given[1]);

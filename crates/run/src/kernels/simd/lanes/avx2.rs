@@ -140,4 +140,30 @@ impl Lanes for Avx2 {
             [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
         }
     }
+
+    #[inline(always)]
+    fn slide<const N: usize>(self, low: __m256, high: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            // The last four of one and the first four of the other.
+            let middle = _mm256_permute2f128_ps::<0x21>(low, high);
+            let [bits, behind] = [_mm256_castps_si256(low), _mm256_castps_si256(middle)];
+            match N {
+                1 => _mm256_castsi256_ps(_mm256_alignr_epi8::<4>(behind, bits)),
+                2 => _mm256_castsi256_ps(_mm256_alignr_epi8::<8>(behind, bits)),
+                3 => _mm256_castsi256_ps(_mm256_alignr_epi8::<12>(behind, bits)),
+                4 => middle,
+                _ => unreachable!("up to four"),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn follow(self, before: __m256, all: __m256) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let middle = _mm256_castps_si256(_mm256_permute2f128_ps::<0x21>(before, all));
+            _mm256_castsi256_ps(_mm256_alignr_epi8::<12>(_mm256_castps_si256(all), middle))
+        }
+    }
 }

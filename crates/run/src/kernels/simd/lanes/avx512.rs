@@ -189,4 +189,28 @@ impl Lanes for Avx512 {
         let [a, b, c] = &PLACES[1];
         [self.places(all, a), self.places(all, b), self.places(all, c)]
     }
+
+    #[inline(always)]
+    fn slide<const N: usize>(self, low: __m512, high: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let [low, high] = [_mm512_castps_si512(low), _mm512_castps_si512(high)];
+            _mm512_castsi512_ps(match N {
+                1 => _mm512_alignr_epi32::<1>(high, low),
+                2 => _mm512_alignr_epi32::<2>(high, low),
+                3 => _mm512_alignr_epi32::<3>(high, low),
+                4 => _mm512_alignr_epi32::<4>(high, low),
+                _ => unreachable!("up to four"),
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn follow(self, before: __m512, all: __m512) -> __m512 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let [before, all] = [_mm512_castps_si512(before), _mm512_castps_si512(all)];
+            _mm512_castsi512_ps(_mm512_alignr_epi32::<15>(all, before))
+        }
+    }
 }

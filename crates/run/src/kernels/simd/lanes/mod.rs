@@ -69,6 +69,11 @@ pub trait Lanes: Copy {
     /// Numbers in turn from both.
     fn join(self, even: Self::Vector, odd: Self::Vector) -> [Self::Vector; 2];
 
+    /// As many numbers of two vectors, one behind the other, from number `N` on; up to four.
+    fn slide<const N: usize>(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
+    /// The last number of one vector, and all but the last of another.
+    fn follow(self, before: Self::Vector, all: Self::Vector) -> Self::Vector;
+
     /// Every third number of three vectors: those in places that are multiples of three, and those one and two further.
     #[inline(always)]
     fn part3(self, all: [Self::Vector; 3]) -> [Self::Vector; 3] {
@@ -173,6 +178,9 @@ mod tests {
         assert_eq!(l.part3([a, b, c]).map(|v| numbers(l, v)), [at(0, 3), at(1, 3), at(2, 3)]);
         let parts = l.part3([a, b, c]);
         assert_eq!(l.join3(parts).map(|v| numbers(l, v)), [at(0, 1), at(n, 1), at(2 * n, 1)]);
+        let slid = [l.slide::<1>(a, b), l.slide::<2>(a, b), l.slide::<3>(a, b), l.slide::<4>(a, b)];
+        assert_eq!(slid.map(|v| numbers(l, v)), [1, 2, 3, 4].map(|first| at(first, 1)));
+        assert_eq!(numbers(l, l.follow(a, b)), at(n - 1, 1));
         for some in 0..=n + 1 {
             let there = &count[1..1 + some];
             let expected: Vec<f32> = (1..=n).map(|i| if i <= some { i as f32 } else { 0.0 }).collect();

@@ -119,4 +119,14 @@ impl Lanes for Plain {
         let at = |i: usize| if i.is_multiple_of(2) { even[i / 2] } else { odd[i / 2] };
         [0, 8].map(|first| std::array::from_fn(|lane| at(first + lane)))
     }
+
+    #[inline(always)]
+    fn slide<const N: usize>(self, low: [f32; 8], high: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| if lane + N < 8 { low[lane + N] } else { high[lane + N - 8] })
+    }
+
+    #[inline(always)]
+    fn follow(self, before: [f32; 8], all: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| if lane > 0 { all[lane - 1] } else { before[7] })
+    }
 }

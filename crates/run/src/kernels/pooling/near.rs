@@ -1,0 +1,78 @@
+//! The gradient of means of windows that are neighbours: what a pixel gets is a sum over windows, of as many rows and columns
+//! as a window has.
+//!
+//! A row of gradients is multiplied with what windows share out once, when it enters a ring. The rows of the ring that cover
+//! a row of pixels are added up vector by vector, and neighbouring lanes of these sums then are, in pairs that two sums
+//! share.
+
+use super::rows::{LANES, RING, ROW, Row, Runs};
+use super::{Shape, Shares};
+use crate::kernels::simd::Lanes;
+
+/// Whether there is a loop for it: windows of three by three or five by five, all of which see some of the image, and rows
+/// that have room.
+pub(super) fn here(s: &Shape) -> bool {
+    let form = &s.form;
+    let inside = (0..2).all(|axis| form.padding[axis] < form.window[axis]);
+    let known = form.window[0] == form.window[1] && matches!(form.window[0], 3 | 5);
+    let wide = s.from[1].max(s.to[1]).next_multiple_of(LANES) + 3 * LANES;
+    form.stride == [1; 2] && known && inside && wide <= ROW
+}
+
+/// The sums of some columns of `W` rows.
+#[inline(always)]
+fn column<L: Lanes, const W: usize>(l: L, rows: &[&Row; W], at: usize) -> L::Vector {
+    let pair = |a: usize| l.add(l.load(rows[a], at), l.load(rows[a + 1], at));
+    let all = if W == 5 { l.add(pair(0), pair(2)) } else { pair(0) };
+    l.add(all, l.load(rows[W - 1], at))
+}
+
+/// The gradient of one plane. The ring is zero beside what windows fill of it.
+#[inline(always)]
+pub(super) fn slopes<L: Lanes, const W: usize>(
+    l: L,
+    (s, runs, shares): (&Shape, &Runs, &Shares),
+    dy: &[f32],
+    dx: &mut [f32],
+    ring: &mut [Row; RING],
+) {
+    let [above, left] = [s.form.padding[0], s.form.padding[1]].map(|n| n as usize);
+    // The first pixel's first window is number 0 of a row of the ring.
+    let shift = W - 1 - left;
+    let (to, n) = (runs.to, L::COUNT);
+    let places = shift..shift + to;
+    ring.iter_mut().for_each(|row| row[places.clone()].fill(0.0));
+    for t in 0..=s.from[0] + above {
+        // What was just written cannot be read at once, so a row enters before those before it are added up.
+        let row = &mut ring[t % RING];
+        if t < s.to[0] {
+            let (dy, share) = (&dy[t * to..][..to], l.splat(shares.rows[t]));
+            let row = &mut row[places.clone()];
+            for at in (0..to).step_by(n) {
+                let dy = if at + n <= to { l.load(dy, at) } else { l.load_some(dy, at) };
+                l.store_some(l.mul(l.mul(dy, share), l.load(&shares.columns, at)), row, at);
+            }
+        } else {
+            row[places.clone()].fill(0.0);
+        }
+        let Some(i) = t.checked_sub(above + 1) else { continue };
+        // Those of windows from i + above + 1 − W on; rows before the first are zero.
+        let mut rows = [&ring[0]; W];
+        for (a, row) in rows.iter_mut().enumerate() {
+            *row = &ring[(t + RING + a - W) % RING];
+        }
+        let dx = &mut dx[i * runs.width..][..runs.width];
+        let (mut now, mut next) = (column(l, &rows, 0), column(l, &rows, n));
+        let mut pair = l.add(now, l.slide::<1>(now, next));
+        for at in (0..dx.len()).step_by(n) {
+            let after = column(l, &rows, at + 2 * n);
+            let later = l.add(next, l.slide::<1>(next, after));
+            let all = match W {
+                3 => l.add(pair, l.slide::<2>(now, next)),
+                _ => l.add(l.add(pair, l.slide::<2>(pair, later)), l.slide::<4>(now, next)),
+            };
+            l.store_some(all, dx, at);
+            (now, next, pair) = (next, after, later);
+        }
+    }
+}
