@@ -2,8 +2,9 @@
 //! both measured here, and of PyTorch where it can be imported.
 //!
 //! `cargo bench -p tiercel-run --bench kernels -- [FILTER] [--threads N] [--torch]`. Rounds of all alternatives
-//! alternate, and the best round of each counts. With one thread it is that thread's own time that counts, so that the
-//! figures mean something on a busy machine. PyTorch runs in a subprocess (`scripts/torch_bench.py`) that times
+//! alternate with the measuring of the floors, because a machine that is shared is not the same for long, and the best round
+//! of each counts. With one thread it is that thread's own time that counts, so that the figures mean something on a busy
+//! machine. Operands lie one behind the other in huge pages, as in a region. PyTorch runs in a subprocess (`scripts/torch_bench.py`) that times
 //! one round for each line that it is sent.
 
 use std::hint::black_box;
@@ -21,12 +22,46 @@ mod cases;
 
 use cases::{Case, Value, cases};
 
+/// The size of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// Memory in huge pages where the system has them, as regions are.
+struct Pages {
+    all: Vec<u64>,
+    first: usize,
+    len: usize,
+}
+
+impl Pages {
+    fn new(len: usize) -> Pages {
+        let all = vec![0u64; (len + 2 * HUGE) / 8];
+        let first = all.as_ptr().cast::<u8>().align_offset(HUGE);
+        // SAFETY: advice about pages of the vector, which has room for two more.
+        unsafe {
+            let start = all.as_ptr().cast::<u8>().add(first);
+            libc::madvise(start.cast_mut().cast(), len.next_multiple_of(HUGE), libc::MADV_HUGEPAGE);
+        }
+        Pages { all, first, len }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.all)[self.first..self.first + self.len]
+    }
+}
+
 /// One node of a program with memory for its operands.
 struct Bench {
     library: Library,
     program: Program,
     step: usize,
-    memory: Vec<Vec<u64>>,
+    memory: Pages,
+    /// The bytes of every operand, which lie one behind the other.
+    sizes: Vec<usize>,
+}
+
+/// The bytes that an operand has to itself.
+fn room(bytes: usize) -> usize {
+    bytes.next_multiple_of(64)
 }
 
 impl Bench {
@@ -63,11 +98,13 @@ impl Bench {
         let step = step.unwrap_or_else(|| panic!("no kernel {wanted}")).0;
         let mut library = Library::new(&program, threads).expect("a prepared program");
         let kernel = &program.trace.kernels[step];
-        let mut memory = Vec::new();
-        for u in kernel.reads.iter().chain(&kernel.writes) {
-            let tensor = program.trace.tensor(u.tensor);
-            let mut numbers = vec![0u64; tensor.bytes.0.div_ceil(8) as usize + 8];
-            let bytes = &mut bytemuck::cast_slice_mut(&mut numbers)[..tensor.bytes.0 as usize];
+        let operands = || kernel.reads.iter().chain(&kernel.writes).map(|u| program.trace.tensor(u.tensor));
+        let sizes: Vec<usize> = operands().map(|tensor| tensor.bytes.0 as usize).collect();
+        let mut memory = Pages::new(sizes.iter().map(|size| room(*size)).sum());
+        let mut start = 0;
+        for (tensor, size) in operands().zip(&sizes) {
+            let bytes = &mut memory.bytes()[start..start + size];
+            start += room(*size);
             if tensor.role != tiercel_workload::trace::Role::Workspace {
                 let value = program.graph.values.iter().find(|v| v.name == tensor.name);
                 if value.is_some_and(|v| v.init == Init::Computed) {
@@ -80,9 +117,8 @@ impl Bench {
                     library.load(tensor, bytes).expect("it has contents");
                 }
             }
-            memory.push(numbers);
         }
-        Bench { library, program, step, memory }
+        Bench { library, program, step, memory, sizes }
     }
 
     fn run(&mut self) {
@@ -102,15 +138,16 @@ impl Bench {
                 }
             }
         }
-        let mut memory: Vec<Option<&mut Vec<u64>>> = self.memory.iter_mut().map(Some).collect();
+        let (mut memory, mut rest) = (Vec::new(), self.memory.bytes());
+        for size in &self.sizes {
+            let (own, more) = rest.split_at_mut(room(*size));
+            memory.push(Some(&mut own[..*size]));
+            rest = more;
+        }
         let mut views: Vec<View<'_>> = distinct
             .iter()
-            .map(|(tensor, at, writes)| {
-                let len = self.program.trace.tensors[*tensor as usize].bytes.0 as usize;
-                let numbers = memory[*at].take().expect("each once");
-                let all: &mut [u8] = bytemuck::cast_slice_mut(numbers);
-                let skip = all.as_ptr().align_offset(64);
-                let bytes = &mut all[skip..skip + len];
+            .map(|(_, at, writes)| {
+                let bytes = memory[*at].take().expect("each once");
                 if *writes { View::Write(bytes) } else { View::Read(bytes) }
             })
             .collect();
@@ -267,32 +304,44 @@ fn best(threads: usize, rounds: usize, work: impl Fn(usize) + Sync) -> f64 {
     (0..rounds).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// The best multiply-adds of all threads, in operations a second.
-fn peak(threads: usize) -> f64 {
-    const TIMES: usize = 4000;
-    let tile = simd::Tile::here();
-    let a = vec![0.5f32; 256 * tile.rows];
-    let b = vec![0.5f32; 256 * tile.columns()];
-    let seconds = best(threads, 40, |_| {
-        let mut out = [0f32; simd::Tile::MOST];
-        for _ in 0..TIMES {
-            simd::product(256, tile.rows, 2, black_box(&a), black_box(&b), &mut out);
-        }
-        black_box(out);
-    });
-    (threads * TIMES * 2 * 256 * tile.rows * tile.columns()) as f64 / seconds
+/// What the machine can do at this moment.
+struct Machine {
+    threads: usize,
+    memory: Vec<Mutex<[Pages; 2]>>,
 }
 
-/// The best bandwidth of all threads: bytes read and written by y = 2 x over much memory.
-fn bandwidth(threads: usize) -> f64 {
-    let len = (16 << 20) / threads;
-    let memory: Vec<_> = (0..threads).map(|_| Mutex::new((vec![1f32; len], vec![0f32; len]))).collect();
-    let seconds = best(threads, 12, |index| {
-        let (x, y) = &mut *memory[index].lock().expect("one thread each");
-        y.iter_mut().zip(&*x).for_each(|(y, x)| *y = 2.0 * x);
-        black_box(y);
-    });
-    (8 * threads * len) as f64 / seconds
+impl Machine {
+    fn new(threads: usize) -> Machine {
+        let memory = (0..threads).map(|_| Mutex::new([0; 2].map(|_| Pages::new((64 << 20) / threads))));
+        Machine { threads, memory: memory.collect() }
+    }
+
+    /// The best multiply-adds of all threads in some rounds, in operations a second.
+    fn peak(&self, rounds: usize) -> f64 {
+        const TIMES: usize = 1000;
+        let tile = simd::Tile::here();
+        let a = vec![0.5f32; 256 * tile.rows];
+        let b = vec![0.5f32; 256 * tile.columns()];
+        let seconds = best(self.threads, rounds, |_| {
+            let mut out = [0f32; simd::Tile::MOST];
+            for _ in 0..TIMES {
+                simd::product(256, tile.rows, 2, black_box(&a), black_box(&b), &mut out);
+            }
+            black_box(out);
+        });
+        (self.threads * TIMES * 2 * 256 * tile.rows * tile.columns()) as f64 / seconds
+    }
+
+    /// The best bandwidth of all threads in some rounds: bytes read and written by y = 2 x over much memory.
+    fn bandwidth(&self, rounds: usize) -> f64 {
+        let seconds = best(self.threads, rounds, |index| {
+            let [x, y] = &mut *self.memory[index].lock().expect("one thread each");
+            let [x, y]: [&mut [f32]; 2] = [x, y].map(|pages| bytemuck::cast_slice_mut(pages.bytes()));
+            y.iter_mut().zip(&*x).for_each(|(y, x)| *y = 2.0 * x);
+            black_box(y);
+        });
+        (2 * self.memory.len() * ((64 << 20) / self.threads)) as f64 / seconds
+    }
 }
 
 fn main() {
@@ -301,7 +350,8 @@ fn main() {
     let threads: usize = after("--threads").and_then(|t| t.parse().ok()).unwrap_or(2);
     let filter = arguments.first().filter(|a| !a.starts_with("--")).cloned().unwrap_or_default();
     let mut torch = arguments.iter().any(|a| a == "--torch").then(|| Torch::start(threads)).flatten();
-    let (peak, bandwidth) = (peak(threads), bandwidth(threads));
+    let machine = Machine::new(threads);
+    let (peak, bandwidth) = (machine.peak(40), machine.bandwidth(12));
     println!(
         "{threads} threads, {:?}: {:.0} GFLOP/s, {:.1} GB/s",
         simd::level(),
@@ -312,9 +362,11 @@ fn main() {
     for case in cases().into_iter().filter(|c| c.name.contains(&filter)) {
         let mut bench = Bench::new(&case, threads);
         let (mut best, mut theirs) = (f64::INFINITY, f64::INFINITY);
+        let (mut peak, mut bandwidth) = (0f64, 0f64);
         bench.run();
         let clock = Clock { own: threads == 1, began: Instant::now() };
         for _ in 0..8 {
+            (peak, bandwidth) = (peak.max(machine.peak(2)), bandwidth.max(machine.bandwidth(1)));
             let start = clock.seconds();
             let mut runs = 0;
             while runs < 2 || clock.seconds() - start < 0.02 {

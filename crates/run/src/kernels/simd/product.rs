@@ -221,10 +221,11 @@ impl<'a> Shifts<'a> {
         Shifts { distances: &self.distances[range], most: self.most }
     }
 
-    /// The most vectors that [`shifted`] takes with this many rows.
+    /// The most vectors that [`shifted`] takes with this many rows: all sums, a row and one factor are in registers.
     pub fn vectors(rows: usize) -> usize {
         match (level(), rows) {
-            (Level::Avx512, 1..=3) => 8,
+            (Level::Avx512, 1 | 2) => 8,
+            (Level::Avx512, 3) => 7,
             (Level::Avx512, 4) => 6,
             (Level::Avx512, 5) => 5,
             (Level::Avx512, 6 | 7) => 4,
@@ -244,7 +245,7 @@ macro_rules! pick_shifted {
         match level() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => pick!($loops::avx512, $rows, $vectors, $args:
-                1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3 4 5;
+                1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7; 4: 1 2 3 4 5 6; 5: 1 2 3 4 5;
                 6: 1 2 3 4; 7: 1 2 3 4; 8: 1 2 3; 9: 1 2 3; 10: 1 2; 11: 1 2; 12: 1 2; 13: 1 2; 14: 1 2;),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => pick!($loops::avx2, $rows, $vectors, $args:
