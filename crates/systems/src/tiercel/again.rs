@@ -26,9 +26,11 @@ const STEP: f64 = 0.05;
 const MISSES: u32 = 3;
 
 /// How many sets are planned for where that takes little time, or where much depends on it because kernels cannot work on
-/// slow memory; and how much longer than the best so far they may seem to take, because plans made in a hurry are rough.
+/// slow memory; and how much longer than the best so far they may seem to take in either case, because plans made in a hurry
+/// are rough.
 const MANY: usize = 4;
-const ROUGH: f64 = 1.15;
+const LITTLE: f64 = 1.02;
+const MUCH: f64 = 1.15;
 
 /// How much longer a plan takes than was estimated where its tensors cannot be put where it wants them.
 const APART: f64 = 1.03;
@@ -142,7 +144,11 @@ impl Search {
     pub(super) fn recompute(&mut self, setting: &Setting<'_>, guesses: &[Again], parts: Option<Bytes>) {
         let few = setting.trace.tensors.len() <= FEW && self.slower_than(NEAR * self.floor);
         let thorough = few || is_far(setting);
-        let (tries, rough) = if thorough { (MANY, ROUGH) } else { (2, 1.0) };
+        let (tries, rough) = match (is_far(setting), few) {
+            (true, _) => (MANY, MUCH),
+            (_, true) => (MANY, LITTLE),
+            _ => (2, 1.0),
+        };
         for Again { program, estimate, .. } in guesses.iter().take(tries) {
             // What a set is worth is found out without parts, which takes far less time; with them it will be better.
             let hopes = parts.is_some() || self.slower_than(estimate / rough);
