@@ -96,7 +96,9 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         let found = search.guesses(setting, program);
         search.recompute(setting, &found, None);
         guesses = Some(found);
-        if let Some(best) = search.rewritten().filter(|_| search.slower_than(NEAR * floor)) {
+        let best =
+            search.rewritten().filter(|_| choices == Choices::Both && search.slower_than(NEAR * floor));
+        if let Some(best) = best {
             search.parts(setting, &best);
         }
     }

@@ -354,10 +354,25 @@ pub(super) fn mean_plain(s: &Shape, count_padding: bool, dy: &[f32], dx: &mut [f
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tiercel_workload::graph::{Pool, PoolKind};
 
     use super::*;
+
+    /// The gradients of maxima of some random planes are those of single windows. Sums of such gradients are exact, whatever
+    /// the order; many pixels are equal, and in some planes one is not finite.
+    pub fn check(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
+        let (planes, size) = (random.usize(1..5), s.from[0] * s.from[1]);
+        let mut x: Vec<f32> = (0..planes * size).map(|_| random.i8(-3..3) as f32).collect();
+        if random.usize(..3) == 0 {
+            x[random.usize(..size)] = [f32::NAN, f32::NEG_INFINITY][random.usize(..2)];
+        }
+        let dy: Vec<f32> = (0..planes * s.to[0] * s.to[1]).map(|_| random.i8(-9..9) as f32).collect();
+        let [mut dx, mut expected] = [vec![1f32; x.len()], vec![0f32; x.len()]];
+        max(s, runs, None, &x, &dy, &mut dx);
+        max_plain(s, &x, &dy, &mut expected);
+        assert_eq!(dx, expected, "{s:?}, {planes} planes");
+    }
 
     /// Sums of such gradients are exact, whatever the order; many pixels are equal, and some less than all.
     #[test]

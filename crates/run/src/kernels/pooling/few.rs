@@ -210,7 +210,6 @@ mod tests {
     use super::super::back;
     use super::*;
 
-    /// Sums of such gradients are exact, whatever the order; many pixels are equal, and in some planes one is not finite.
     #[test]
     fn few_windows_are_as_good_as_single_ones() {
         let (mut random, mut tried) = (fastrand::Rng::with_seed(11), 0);
@@ -225,16 +224,7 @@ mod tests {
             let s = Shape { form: Pool { kind, window, stride: [3; 2], padding, ceil: false }, from, to };
             let Some(runs) = Runs::new(&s).filter(|_| here(&s)) else { continue };
             tried += 1;
-            let (planes, size) = (random.usize(1..5), from[0] * from[1]);
-            let mut x: Vec<f32> = (0..planes * size).map(|_| random.i8(-3..3) as f32).collect();
-            if random.bool() {
-                x[random.usize(..size)] = [f32::NAN, f32::NEG_INFINITY][random.usize(..2)];
-            }
-            let dy: Vec<f32> = (0..planes * to[0] * to[1]).map(|_| random.i8(-9..9) as f32).collect();
-            let [mut dx, mut expected] = [vec![1f32; x.len()], vec![0f32; x.len()]];
-            back::max(&s, &runs, None, &x, &dy, &mut dx);
-            back::max_plain(&s, &x, &dy, &mut expected);
-            assert_eq!(dx, expected, "{s:?}, {planes} planes");
+            back::tests::check(&s, &runs, &mut random);
         }
         assert!(tried > 100, "{tried} shapes");
     }

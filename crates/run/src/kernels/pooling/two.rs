@@ -204,7 +204,6 @@ mod tests {
     use super::super::rows::Runs;
     use super::*;
 
-    /// Sums of such gradients are exact, whatever the order; many pixels are equal, and in some planes one is not finite.
     #[test]
     fn windows_that_are_two_apart_are_as_good_as_single_ones() {
         let (mut random, mut tried) = (fastrand::Rng::with_seed(13), 0);
@@ -222,16 +221,7 @@ mod tests {
             let s = Shape { form, from, to };
             let Some(runs) = Runs::new(&s) else { continue };
             tried += 1;
-            let (planes, size) = (random.usize(1..5), from[0] * from[1]);
-            let mut x: Vec<f32> = (0..planes * size).map(|_| random.i8(-3..3) as f32).collect();
-            if random.usize(..4) == 0 {
-                x[random.usize(..size)] = [f32::NAN, f32::NEG_INFINITY][random.usize(..2)];
-            }
-            let dy: Vec<f32> = (0..planes * to[0] * to[1]).map(|_| random.i8(-9..9) as f32).collect();
-            let [mut dx, mut expected] = [vec![1f32; x.len()], vec![0f32; x.len()]];
-            back::max(&s, &runs, None, &x, &dy, &mut dx);
-            back::max_plain(&s, &x, &dy, &mut expected);
-            assert_eq!(dx, expected, "{s:?}, {planes} planes");
+            back::tests::check(&s, &runs, &mut random);
         }
         assert!(tried > 200, "{tried} shapes");
     }
