@@ -27,6 +27,9 @@ pub(crate) fn bound(problem: &Problem) -> f64 {
             alive[first..last].iter_mut().for_each(|bytes| *bytes += item.bytes as f64);
         }
     }
+    let price = |visit: &Visit| slow(problem, visit, &least);
+    let prices: Vec<Vec<f64>> =
+        problem.items.iter().map(|item| item.visits.iter().map(price).collect()).collect();
     let mut best = all;
     let mut before = 0.0;
     for (step, time) in least.iter().enumerate() {
@@ -36,21 +39,19 @@ pub(crate) fn bound(problem: &Problem) -> f64 {
         if leaves <= 0.0 || hope <= best {
             continue;
         }
-        let crosses = |item: &&Item| span(item).is_some_and(|(first, last)| (first..last).contains(&step));
-        let crossing: Vec<&Item> = problem.items.iter().filter(crosses).collect();
-        let price = |visit: &Visit| slow(problem, visit, &least);
-        let made = crossing.iter().map(|item| {
-            let past = item.visits.iter().filter(|v| v.step as usize <= step);
-            let price = past.map(price).fold(f64::INFINITY, f64::min) / item.bytes as f64;
-            Direct { bytes: item.bytes as f64, price }
-        });
-        let used = crossing.iter().map(|item| {
-            let coming = item.visits.iter().filter(|v| v.step as usize > step);
-            let price = coming.map(price).fold(f64::INFINITY, f64::min) / item.bytes as f64;
-            Direct { bytes: item.bytes as f64, price }
-        });
-        let first = part(before, leaves, away, made.collect());
-        let second = part(all - before, leaves, back, used.collect());
+        let (mut made, mut used) = (Vec::new(), Vec::new());
+        for (item, prices) in problem.items.iter().zip(&prices) {
+            if span(item).is_some_and(|(first, last)| (first..last).contains(&step)) {
+                let bytes = item.bytes as f64;
+                let (past, coming) =
+                    prices.split_at(item.visits.partition_point(|v| v.step as usize <= step));
+                let price = |prices: &[f64]| prices.iter().copied().fold(f64::INFINITY, f64::min) / bytes;
+                made.push(Direct { bytes, price: price(past) });
+                used.push(Direct { bytes, price: price(coming) });
+            }
+        }
+        let first = part(before, leaves, away, made);
+        let second = part(all - before, leaves, back, used);
         best = best.max(first + second);
     }
     best

@@ -404,15 +404,18 @@ fn fair(problem: &Problem, call: &Call) -> Vec<f64> {
         if time.is_finite() { (time - fastest).max(0.0) } else { 0.0 }
     };
     let operands = 0..call.items.len();
+    // What all operands pay together, for placements of ever more of them.
+    let mut paid = vec![0.0];
+    for operand in operands.clone() {
+        for tier in 1..problem.tiers {
+            let more = alone(operand, tier);
+            paid.extend_from_within(..problem.tiers.pow(operand as u32));
+            let placements = paid.len() - problem.tiers.pow(operand as u32)..;
+            paid[placements].iter_mut().for_each(|paid| *paid += more);
+        }
+    }
     let mut part = 1.0_f64;
-    for (placement, time) in call.times.iter().enumerate() {
-        let paid: f64 = operands
-            .clone()
-            .map(|o| match problem.digit(placement, o) {
-                0 => 0.0,
-                tier => alone(o, tier),
-            })
-            .sum();
+    for (time, paid) in call.times.iter().zip(paid) {
         if paid > time - fastest {
             part = part.min((time - fastest) / paid);
         }

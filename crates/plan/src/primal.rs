@@ -8,7 +8,7 @@ use crate::dual::{Dual, Guide, is_listed};
 use crate::lanes::Lanes;
 use crate::overlap::Ground;
 use crate::paths::{Path, Prices, Scratch, States, cheapest, moving, stretches};
-use crate::problem::{Item, Problem};
+use crate::problem::{Call, Item, Problem};
 use crate::room::Room;
 use crate::scope::Scope;
 
@@ -31,13 +31,13 @@ pub(crate) struct Primal {
     scratch: Scratch,
 }
 
-/// The least time of a kernel with some operands in any places.
-fn least(times: &[f64], placement: usize, free: u64, tiers: usize) -> f64 {
-    if free == 0 {
-        return times[placement];
+/// The least time of a kernel with some operands, which `placement` has on the fastest tier, in any places.
+fn least(call: &Call, placement: usize, free: u64, tiers: usize) -> f64 {
+    if free == 0 || call.ordered {
+        return call.times[placement];
     }
     let (scale, others) = (tiers.pow(free.trailing_zeros()), free & (free - 1));
-    (0..tiers).map(|tier| least(times, placement + tier * scale, others, tiers)).fold(f64::INFINITY, f64::min)
+    (0..tiers).map(|tier| least(call, placement + tier * scale, others, tiers)).fold(f64::INFINITY, f64::min)
 }
 
 /// Where a plan does not fit.
@@ -72,7 +72,7 @@ impl Prices for Quote<'_> {
         let placement = placement - here * scale + tier * scale;
         // Tensors without a place count as being where the kernel would like them best.
         let unplaced = self.primal.unplaced[step] & !(1 << visit.operand);
-        least(&self.problem.calls[step].times, placement, unplaced, self.problem.tiers)
+        least(&self.problem.calls[step], placement, unplaced, self.problem.tiers)
     }
 
     fn holding(&self, tier: usize, from: usize, to: usize) -> f64 {

@@ -61,6 +61,8 @@ pub(crate) struct Call {
     pub(crate) times: Vec<f64>,
     /// Of a kernel with more operands than a table can list, the smallest: what each adds on each tier, alone.
     pub(crate) others: Vec<Vec<f64>>,
+    /// Whether a listed operand on a faster tier never makes it slower, or not fit.
+    pub(crate) ordered: bool,
 }
 
 impl Call {
@@ -266,7 +268,15 @@ impl Problem {
             let visit = Visit { step: step as u32, operand: operand as u16, writes: writes(*item) };
             self.items[*item as usize].visits.push(visit);
         }
-        self.calls.push(Call { items: listed.to_vec(), times: table, others });
+        let no_slower = |placement: usize, operand: usize| {
+            let faster = placement - self.tiers.pow(operand as u32);
+            table[faster] <= table[placement]
+        };
+        let ordered = (0..table.len()).all(|placement| {
+            let mut moved = (0..most).filter(|operand| self.digit(placement, *operand) > 0);
+            moved.all(|operand| no_slower(placement, operand))
+        });
+        self.calls.push(Call { items: listed.to_vec(), times: table, others, ordered });
     }
 
     /// The synchronous problem with kernel times, copies towards slower tiers and copies towards faster ones weighted.

@@ -83,11 +83,13 @@ fn entries(problem: &Problem, states: &States, primal: &Primal, side: usize) -> 
     for (item, path) in primal.paths.iter().enumerate() {
         let Some(path) = path else { continue };
         for (visit, flights) in path.flights.iter().enumerate() {
+            if flights[side].done == 0 {
+                continue;
+            }
             let [before, used, after] =
                 [path.rests[visit], path.uses[visit], path.rests[visit + 1]].map(usize::from);
             let (from, to) = if side == 0 { (before, used) } else { (used, after) };
-            let moves = flights[side].done > 0;
-            if let (true, Ok(Some(lane))) = (moves, states.copying(from, to)) {
+            if let Ok(Some(lane)) = states.copying(from, to) {
                 let (from, to) = (usize::from(lane.0), usize::from(lane.1));
                 let bytes = problem.items[item].bytes as f64;
                 let time = bytes * problem.copy[from][to] + problem.latency[from][to];

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::clock::Clock;
 use super::meeting::Meeting;
-use super::problem::{Problem, lowest};
+use super::problem::{Block, Problem};
 
 /// Which gap a block takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,57 +17,64 @@ pub(super) enum Gap {
     Tightest,
 }
 
+/// Pairs that meet, for every block, from which on all blocks that lie are gone through by offset: else those that meet
+/// the one to place are found, and sorted.
+const CROWD: u64 = 64;
+
 /// Places blocks in a given order; keeps what all orders share.
 pub(super) struct Fit<'a> {
     problem: &'a Problem,
     meeting: Meeting,
+    crowded: bool,
     taken: Vec<(u64, u64)>,
+    /// Blocks and obstacles that lie, by offset: where, and when.
+    lying: Vec<(u64, u64, u32, u32)>,
 }
 
 impl<'a> Fit<'a> {
     pub fn new(problem: &'a Problem) -> Fit<'a> {
-        Fit { problem, meeting: Meeting::new(problem), taken: Vec::new() }
+        let crowded = problem.pairs() > CROWD * problem.blocks.len() as u64;
+        Fit { problem, meeting: Meeting::new(problem), crowded, taken: Vec::new(), lying: Vec::new() }
     }
 
     /// Places all blocks in this order.
     pub fn pack(&mut self, order: &[u32], gap: Gap) -> Vec<u64> {
         let mut offsets = vec![u64::MAX; self.problem.blocks.len()];
+        if self.crowded {
+            let fixed = self.problem.obstacles.iter();
+            self.lying.clear();
+            self.lying.extend(fixed.map(|(block, at)| (*at, at + block.size, block.from, block.to)));
+            self.lying.sort_unstable();
+        }
         for &k in order {
-            let k = k as usize;
-            let block = &self.problem.blocks[k];
-            self.taken.clear();
-            for other in self.meeting.near(block) {
-                let (offset, other) = (offsets[other as usize], &self.problem.blocks[other as usize]);
-                if offset != u64::MAX && other.meets(block) {
-                    self.taken.push((offset, offset + other.size));
-                }
-            }
-            self.taken.extend(self.problem.blocked_for(block));
-            self.taken.sort_unstable();
-            offsets[k] = self.place(k, gap);
+            let block = &self.problem.blocks[k as usize];
+            offsets[k as usize] = if self.crowded {
+                let meets = |lies: &&(u64, u64, u32, u32)| lies.2 < block.to && block.from < lies.3;
+                let taken = self.lying.iter().filter(meets).map(|lies| (lies.0, lies.1));
+                let at = place(block, gap, taken);
+                let lies = (at, at + block.size, block.from, block.to);
+                let behind = self.lying.partition_point(|other| *other < lies);
+                self.lying.insert(behind, lies);
+                at
+            } else {
+                self.find_taken(block, &offsets);
+                place(block, gap, self.taken.iter().copied())
+            };
         }
         offsets
     }
 
-    /// The offset for a block among the stretches taken.
-    fn place(&self, k: usize, gap: Gap) -> u64 {
-        let block = &self.problem.blocks[k];
-        if gap == Gap::Lowest {
-            return lowest(0, block, &self.taken);
-        }
-        let mut best: Option<(u64, u64)> = None;
-        let mut floor = 0u64;
-        for &(start, end) in &self.taken {
-            let at = floor.next_multiple_of(block.grain);
-            if at + block.size <= start {
-                let spare = start - at - block.size;
-                if best.is_none_or(|(least, _)| spare < least) {
-                    best = Some((spare, at));
-                }
+    /// Finds the stretches that are taken where a block would meet what takes them.
+    fn find_taken(&mut self, block: &Block, offsets: &[u64]) {
+        self.taken.clear();
+        for other in self.meeting.near(block) {
+            let (offset, other) = (offsets[other as usize], &self.problem.blocks[other as usize]);
+            if offset != u64::MAX && other.meets(block) {
+                self.taken.push((offset, offset + other.size));
             }
-            floor = floor.max(end);
         }
-        best.map_or(floor.next_multiple_of(block.grain), |(_, at)| at)
+        self.taken.extend(self.problem.blocked_for(block));
+        self.taken.sort_unstable();
     }
 
     /// Looks for a better order over `rounds` rounds, until all blocks end at `target` or below.
@@ -113,4 +120,24 @@ impl<'a> Fit<'a> {
             }
         }
     }
+}
+
+/// The offset for a block among the stretches taken, which come by offset.
+fn place(block: &Block, gap: Gap, taken: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let mut best: Option<(u64, u64)> = None;
+    let mut floor = 0u64;
+    for (start, end) in taken {
+        let at = floor.next_multiple_of(block.grain);
+        if at + block.size <= start {
+            if gap == Gap::Lowest {
+                return at;
+            }
+            let spare = start - at - block.size;
+            if best.is_none_or(|(least, _)| spare < least) {
+                best = Some((spare, at));
+            }
+        }
+        floor = floor.max(end);
+    }
+    best.map_or(floor.next_multiple_of(block.grain), |(_, at)| at)
 }

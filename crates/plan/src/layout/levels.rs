@@ -17,6 +17,10 @@ use super::solve::orders;
 /// The least sizes of the levels, as parts of the goal.
 const LEVELS: [f64; 3] = [0.02, 0.005, 0.0];
 
+/// Blocks up to which the last level, which has all that is left, is searched: a node of the search takes longer the more
+/// there are, and among so many small ones it finds nothing that fitting them one by one does not.
+const SEARCHED: usize = 1000;
+
 /// Packs level by level below `goal`, with a search of so many nodes for each level. `None` where large blocks could not be
 /// placed; what is returned may have small ones above the goal.
 pub(super) fn pack(
@@ -35,6 +39,9 @@ pub(super) fn pack(
         let some: Vec<u32> = (0..problem.blocks.len() as u32).filter(large).collect();
         let part = problem.part(&some, |k| places[k as usize]);
         let found = fitted(&part, goal).or_else(|| {
+            if level == 0.0 && some.len() > SEARCHED {
+                return None;
+            }
             let mut search = Portfolio::new(&part, goal, 1);
             (search.run(nodes, rng, clock) == Outcome::Solved).then(|| search.offsets())
         });
