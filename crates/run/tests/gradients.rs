@@ -179,7 +179,8 @@ fn norms() {
         State(Shape::from([3])),
         State(Shape::from([3])),
     ];
-    for x in [w([4, 3, 5, 2]), w([6, 3]), w([2, 3, 19])] {
+    // Beside small ones: more samples than are added up at once, channels in two groups, and each in its own.
+    for x in [w([4, 3, 5, 2]), w([6, 3]), w([2, 3, 19]), w([35, 3, 2]), w([2, 3, 400]), w([2, 3, 1100])] {
         check("batch norm", op.clone(), &[[x].as_slice(), &c].concat(), 1);
     }
     for x in [w([3, 20]), w([2, 3, 7]), w([2, 33])] {

@@ -46,14 +46,4 @@ impl<'a> Samples<'a> {
     pub fn numbers(&self, range: std::ops::Range<usize>) -> &'a [f32] {
         &self.from(range.start / self.size)[range.start % self.size..][..range.len()]
     }
-
-    /// Part number `part`.
-    pub fn part(&self, part: usize) -> &'a [f32] {
-        self.parts[part]
-    }
-
-    /// The number of the first sample of part `part`.
-    pub fn first(&self, part: usize) -> usize {
-        part.saturating_mul(self.step)
-    }
 }

@@ -297,6 +297,29 @@ impl<'s, T> OneBox<'s, T> {
         unsafe { std::slice::from_raw_parts(self.numbers.start.add(place.start), place.len()) }
     }
 
+    /// Where all numbers of the box are with this index on the first axis, if the last two axes are not cut.
+    #[inline(always)]
+    fn place_slab(&self, at: usize) -> Range<usize> {
+        let [first, second, third, last] = &self.ranges;
+        let [_, b, c, d] = self.extents;
+        assert!(first.contains(&at) && third.len() == c && last.len() == d, "a slab without gaps");
+        (at * b + second.start) * c * d..(at * b + second.end) * c * d
+    }
+
+    /// These numbers, to be written.
+    #[inline(always)]
+    pub fn slab(&mut self, at: usize) -> &mut [T] {
+        // SAFETY: the cells of a box are one thread's, and it is borrowed as long as the slice.
+        unsafe { self.numbers.range(self.place_slab(at)) }
+    }
+
+    /// These numbers, to be read.
+    #[inline(always)]
+    pub fn peek_slab(&self, at: usize) -> &[T] {
+        // SAFETY: as above; nobody writes while the box is borrowed.
+        unsafe { self.numbers.range(self.place_slab(at)) }
+    }
+
     /// All numbers of the box, where they lie side by side.
     pub fn whole(&mut self) -> &mut [T] {
         let (at, ranges) = (self.ranges.clone().map(|range| range.start), &self.ranges);

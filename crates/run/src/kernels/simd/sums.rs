@@ -25,6 +25,12 @@ impl<L: Lanes> Sums<L> {
         *sum = l.add(*sum, numbers);
     }
 
+    /// Adds another sum, part by part.
+    #[inline(always)]
+    pub fn merge(&mut self, l: L, other: Sums<L>) {
+        self.0 = [l.add(self.0[0], other.0[0]), l.add(self.0[1], other.0[1])];
+    }
+
     /// The parts added up: the halves to each other, again and again.
     #[inline(always)]
     pub fn total(self, l: L) -> f32 {
