@@ -20,6 +20,7 @@ const UNSAFE: [&str; 34] = [
     "crates/run/src/host/tiers.rs",
     "crates/run/src/kernels/pool.rs",
     "crates/run/src/kernels/shares.rs",
+    "crates/run/src/kernels/simd/broad.rs",
     "crates/run/src/kernels/simd/depthwise.rs",
     "crates/run/src/kernels/simd/halving.rs",
     "crates/run/src/kernels/simd/lanes/avx2.rs",

@@ -179,7 +179,7 @@ fn large_convolutions() {
     let plain = Conv::default();
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 28] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 31] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -192,6 +192,9 @@ fn large_convolutions() {
         (Conv { groups: 3, ..same(5) }, [2, 3, 20, 37], 3, [5, 5]),
         (Conv { groups: 4, padding: [4, 0, 3, 3], ..plain }, [3, 4, 2, 9], 4, [5, 5]),
         (Conv { groups: 8, ..same(5) }, [3, 8, 4, 4], 8, [5, 5]),
+        (Conv { groups: 2, ..same(3) }, [2, 2, 71, 67], 2, [3, 3]),
+        (Conv { groups: 2, padding: [2, 0, 1, 2], ..plain }, [2, 2, 62, 90], 4, [3, 3]),
+        (Conv { groups: 1, ..same(3) }, [2, 1, 450, 15], 1, [3, 3]),
         (Conv { groups: 4, ..up(1) }, [3, 4, 6, 18], 4, [3, 3]),
         (Conv { groups: 3, stride: [2; 2], ..same(3) }, [2, 3, 17, 41], 3, [3, 3]),
         (Conv { groups: 8, stride: [2; 2], ..same(3) }, [2, 8, 6, 7], 8, [3, 3]),

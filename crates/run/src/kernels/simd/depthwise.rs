@@ -1,5 +1,5 @@
 //! The inner loops of depthwise convolutions, straight from one image to the other: of stride 1, and in `halving.rs` of
-//! stride 2.
+//! stride 2; in `broad.rs` of large planes.
 //!
 //! A vector is some neighbouring pixels of a row, or the same row of several small planes side by side. Going down the
 //! rows, a vector that was read once meets the taps of a whole column of the window: the sums of as many rows of results
@@ -9,15 +9,18 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-#[cfg(target_arch = "x86_64")]
-use super::halving;
 use super::{Level, level};
+#[cfg(target_arch = "x86_64")]
+use super::{broad, halving};
 
 /// Numbers of a vector.
 pub(super) const LANES: usize = 16;
 
 /// The most taps of a window along an axis.
 const MOST: usize = 5;
+
+/// Bytes of both planes above which windows of three by three go along the rows: they do not fit the first-level cache.
+const BROAD: usize = 32 << 10;
 
 /// A vector for every tap of a window.
 pub type Taps = [[f32; LANES]; MOST * MOST];
@@ -75,6 +78,11 @@ impl Depthwise {
         if planes.is_multiple_of(fit) { fit } else { 1 }
     }
 
+    /// Whether planes are too large for the first-level cache.
+    fn is_broad(&self) -> bool {
+        self.planes().iter().sum::<usize>() * size_of::<f32>() > BROAD
+    }
+
     pub(super) fn planes(&self) -> [usize; 2] {
         [self.from, self.to].map(|[rows, columns]| rows * columns)
     }
@@ -95,6 +103,7 @@ impl Depthwise {
         unsafe {
             let (from, to) = (from.as_ptr(), to.as_mut_ptr());
             match (self.stride + usize::from(self.rises), self.window, planes) {
+                (1, 3, 1) if self.is_broad() => broad::slide(self, w, from, to),
                 (1, 3, 1) => slide::<3, 1>(self, w, from, to),
                 (1, 3, 2) => slide::<3, 2>(self, w, from, to),
                 (1, 3, 4) => slide::<3, 4>(self, w, from, to),
@@ -144,6 +153,11 @@ impl Depthwise {
         unsafe {
             let (from, dy) = (from.as_ptr(), dy.as_ptr());
             match (self.stride, self.window, planes) {
+                (1, 3, 1) if self.is_broad() => {
+                    for image in 0..images {
+                        broad::meet(self, from.add(image * next[0]), dy.add(image * next[1]), sums);
+                    }
+                }
                 (1, 3, 1) => meet::<3, 1, 3>(self, 0, from, dy, (images, next), sums),
                 (1, 3, 2) => meet::<3, 2, 3>(self, 0, from, dy, (images, next), sums),
                 (1, 3, 4) => meet::<3, 4, 3>(self, 0, from, dy, (images, next), sums),

@@ -1,9 +1,11 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `paired.rs`,
-//! `strip.rs`, `depthwise.rs`, `halving.rs`, `peaks.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as values
-//! (`lanes`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
+//! `strip.rs`, `depthwise.rs`, `broad.rs`, `halving.rs`, `peaks.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as
+//! values (`lanes`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
 
+#[cfg(target_arch = "x86_64")]
+mod broad;
 mod depthwise;
 #[cfg(target_arch = "x86_64")]
 mod halving;
