@@ -161,9 +161,10 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Ti
             names.push(what);
         }
     }
+    arguments.sizes.check(&names)?;
     let mut known = Measured::default();
     let mut open = |name: &str| {
-        let mut workload = arguments.sizes.open(name)?;
+        let mut workload = arguments.sizes.open_unchecked(name)?;
         if arguments.ground.times == Source::Measured {
             let (prepared, times) = timing::measured(name, workload, machine, staged::cores())?;
             workload = prepared;

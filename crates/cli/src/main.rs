@@ -98,7 +98,7 @@ struct Failure {
 }
 
 /// How messages begin that speak of a name which does not exist: that is bad usage, and no work was begun.
-const UNKNOWN: [&str; 4] = ["no network `", "no machine `", "no system `", "no paper `"];
+const UNKNOWN: [&str; 5] = ["no network `", "no machine `", "no system `", "no paper `", "no size `"];
 
 impl From<String> for Failure {
     fn from(message: String) -> Failure {

@@ -65,9 +65,41 @@ enum Rule {
 }
 
 impl Sizes {
-    /// The network of this name, or else the file, in these sizes.
+    /// The network of this name, or else the file, in these sizes, all of which it must have.
     pub fn open(&self, what: &str) -> Result<Workload, String> {
+        self.check(&[what])?;
+        self.open_unchecked(what)
+    }
+
+    /// The same; sizes that a network does not have are left out.
+    pub fn open_unchecked(&self, what: &str) -> Result<Workload, String> {
         open(what, &self.options()).map_err(|error| error.to_string())
+    }
+
+    /// Refuses sizes that none of these networks has; files speak for themselves.
+    pub fn check(&self, names: &[&str]) -> Result<(), String> {
+        let options = self.options();
+        let refused =
+            |name: &str| -> Option<Vec<&str>> { nets::find(name).map(|net| net.refused(&options).collect()) };
+        let Some(all) = names.iter().map(|name| refused(name)).collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        let Some(option) = all
+            .first()
+            .and_then(|first| first.iter().find(|option| all.iter().all(|refused| refused.contains(option))))
+        else {
+            return Ok(());
+        };
+        match names {
+            [name] => {
+                // Words come with the data.
+                let takes = nets::find(name).map_or(&[][..], |net| net.takes);
+                let takes = ["batch"].iter().chain(takes).filter(|option| **option != "words");
+                let takes: Vec<String> = takes.map(|option| format!("--{option}")).collect();
+                Err(format!("no size `--{option}` of {name}; it has {}", takes.join(", ")))
+            }
+            _ => Err(format!("no size `--{option}` of any of these networks")),
+        }
     }
 
     /// The number format's name.

@@ -287,6 +287,7 @@ fn program(
         },
         _ => None,
     };
+    arguments.sizes.check(&[arguments.net()])?;
     let options = nets::Options {
         batch,
         image: side.or(image),

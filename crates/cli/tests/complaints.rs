@@ -601,3 +601,23 @@ fn traces_may_speak_of_tiers_that_are_not_there() {
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn sizes_that_a_network_does_not_have() {
+    for verb in ["describe", "run", "train"] {
+        check(
+            &format!("{verb} mlp --sequence 5"),
+            2,
+            expect![[r#"
+                tiercel: no size `--sequence` of mlp; it has --batch, --image, --depth, --width
+            "#]],
+        );
+    }
+    check(
+        "compare vgg16 mobilenet --depth 5 --machine cxl",
+        2,
+        expect![[r#"
+            tiercel: no size `--depth` of any of these networks
+        "#]],
+    );
+}

@@ -206,3 +206,24 @@ fn misspelt_names_find_their_network() {
     assert_eq!(nearest("banana"), None);
     assert_eq!(nearest(""), None);
 }
+
+#[test]
+fn networks_have_the_sizes_that_they_say_and_no_others() {
+    let few = Options { batch: Some(2), ..Options::default() };
+    for net in nets::all() {
+        let own = net.build(&few).expect("its own sizes").trace;
+        for (name, options) in [
+            ("image", Options { image: Some(160), ..few }),
+            ("sequence", Options { sequence: Some(7), ..few }),
+            ("depth", Options { depth: Some(14), ..few }),
+            ("width", Options { width: Some(192), ..few }),
+            ("words", Options { words: Some(300), ..few }),
+        ] {
+            // Where there is a choice, there are also wrong ones.
+            let other = net.build(&options).map(|program| program.trace != own).unwrap_or(true);
+            assert_eq!(other, net.takes.contains(&name), "{name} of {}", net.name);
+            let refused: Vec<&str> = net.refused(&options).collect();
+            assert_eq!(refused, if other { vec![] } else { vec![name] }, "{}", net.name);
+        }
+    }
+}

@@ -11,6 +11,7 @@ pub(super) const BERT_LARGE: Net = Net {
     name: "bert-large",
     about: "BERT-large with pooler: 24 layers, width 1024, 16 heads; masked-word training",
     batch: 8,
+    takes: &["sequence", "depth", "width"],
     write,
 };
 

@@ -7,6 +7,7 @@ pub(super) const CNN: Net = Net {
     name: "cnn",
     about: "small convolutional network, 28-pixel grey images, 10 classes; depth (2) stages, first width (32)",
     batch: 64,
+    takes: &["image", "depth", "width"],
     write,
 };
 

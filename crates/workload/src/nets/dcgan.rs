@@ -11,6 +11,7 @@ pub(super) const DCGAN: Net = Net {
     name: "dcgan",
     about: "generator and discriminator for 64-pixel images, width 64, trained in turn",
     batch: 128,
+    takes: &["image", "width"],
     write,
 };
 

@@ -13,6 +13,7 @@ pub(super) const DENSENET264: Net = Net {
     name: "densenet264",
     about: "densely connected network, blocks 6-12-64-48, growth 32",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, false),
 };
 
@@ -20,6 +21,7 @@ pub(super) const DENSENET264_AUTOTM: Net = Net {
     name: "densenet264-autotm",
     about: "DenseNet-264 as AutoTM's authors wrote it: transitions to 64 channels, biases",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, true),
 };
 

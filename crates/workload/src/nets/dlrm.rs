@@ -11,6 +11,7 @@ pub(super) const DLRM: Net = Net {
     name: "dlrm",
     about: "recommendation model, 26 embedding tables (33.8 million rows) of width (16), sparse updates",
     batch: 2048,
+    takes: &["sequence", "width", "words"],
     write,
 };
 

@@ -11,6 +11,7 @@ pub(super) const GPT2: Net = Net {
     name: "gpt2",
     about: "GPT-2; depth (12) layers of width (768), 1024 positions, shared word table",
     batch: 8,
+    takes: &["sequence", "depth", "width", "words"],
     write,
 };
 

@@ -7,6 +7,7 @@ pub(super) const INCEPTION_V3: Net = Net {
     name: "inception-v3",
     about: "Inception-v3 for 299-pixel images, without the auxiliary head",
     batch: 64,
+    takes: &["image"],
     write,
 };
 

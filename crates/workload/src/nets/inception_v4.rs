@@ -10,6 +10,7 @@ pub(super) const INCEPTION_V4: Net = Net {
     name: "inception-v4",
     about: "Inception-v4 for 299-pixel images",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| Writer { b, norm: true }.write(o, n),
 };
 
@@ -17,6 +18,7 @@ pub(super) const INCEPTION_V4_AUTOTM: Net = Net {
     name: "inception-v4-autotm",
     about: "Inception-v4 as AutoTM's authors wrote it: biases instead of batch norms",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| Writer { b, norm: false }.write(o, n),
 };
 

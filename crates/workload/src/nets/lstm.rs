@@ -8,6 +8,7 @@ pub(super) const LSTM: Net = Net {
     name: "lstm",
     about: "two-layer LSTM language model, 650 units, 35 steps unrolled, 10,000 words",
     batch: 20,
+    takes: &["sequence", "depth", "width", "words"],
     write,
 };
 

@@ -7,6 +7,7 @@ pub(super) const MLP: Net = Net {
     name: "mlp",
     about: "multi-layer perceptron, 784 inputs, 10 classes; depth (3) hidden layers of width (1024)",
     batch: 128,
+    takes: &["image", "depth", "width"],
     write,
 };
 

@@ -3,8 +3,13 @@
 use super::{Net, Options, classify, conv_norm};
 use crate::graph::{Activation, Builder, ConvLayer};
 
-pub(super) const MOBILENET: Net =
-    Net { name: "mobilenet", about: "MobileNet-v1, 13 depth-wise separable convolutions", batch: 64, write };
+pub(super) const MOBILENET: Net = Net {
+    name: "mobilenet",
+    about: "MobileNet-v1, 13 depth-wise separable convolutions",
+    batch: 64,
+    takes: &["image"],
+    write,
+};
 
 fn write(b: &mut Builder, options: &Options, batch: u64) {
     let side = options.image.unwrap_or(224);

@@ -51,6 +51,8 @@ pub struct Net {
     pub about: &'static str,
     /// Samples in a batch unless chosen otherwise.
     pub batch: u64,
+    /// The sizes that can be chosen beside the batch, by the names of [`Options`].
+    pub takes: &'static [&'static str],
     /// Writes forward pass, backward pass and updates.
     write: fn(&mut Builder, &Options, u64),
 }
@@ -59,6 +61,15 @@ impl Net {
     /// Samples in a batch under these options.
     pub fn batch(&self, options: &Options) -> u64 {
         options.batch.unwrap_or(self.batch)
+    }
+
+    /// The sizes that are chosen in these options, and that the network does not have.
+    pub fn refused<'a>(&'a self, options: &Options) -> impl Iterator<Item = &'static str> + 'a {
+        let Options { image, sequence, depth, width, words, .. } = *options;
+        let sizes =
+            [("image", image), ("sequence", sequence), ("depth", depth), ("width", width), ("words", words)];
+        let chosen = sizes.into_iter().filter(|(_, size)| size.is_some()).map(|(name, _)| name);
+        chosen.filter(|name| !self.takes.contains(name))
     }
 
     /// Refuses sizes for which no network can be built in reasonable time and memory.

@@ -15,6 +15,7 @@ pub(super) const RESNET32: Net = Net {
     name: "resnet32",
     about: "residual network for CIFAR, 15 basic blocks, shortcuts without parameters",
     batch: 128,
+    takes: &["image", "depth"],
     write: cifar,
 };
 
@@ -22,6 +23,7 @@ pub(super) const RESNET50: Net = Net {
     name: "resnet50",
     about: "residual network, bottlenecks 3-4-6-3",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| imagenet(b, o, n, [3, 4, 6, 3], false),
 };
 
@@ -29,6 +31,7 @@ pub(super) const RESNET152: Net = Net {
     name: "resnet152",
     about: "residual network, bottlenecks 3-8-36-3",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| imagenet(b, o, n, [3, 8, 36, 3], false),
 };
 
@@ -36,6 +39,7 @@ pub(super) const RESNET200: Net = Net {
     name: "resnet200",
     about: "residual network, bottlenecks 3-24-36-3",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| imagenet(b, o, n, [3, 24, 36, 3], false),
 };
 
@@ -43,6 +47,7 @@ pub(super) const RESNET200_AUTOTM: Net = Net {
     name: "resnet200-autotm",
     about: "ResNet-200 as AutoTM's authors wrote it: late strides, biases, no norm in the stem",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| imagenet(b, o, n, [3, 24, 36, 3], true),
 };
 

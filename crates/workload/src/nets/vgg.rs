@@ -12,6 +12,7 @@ pub(super) const VGG16: Net = Net {
     name: "vgg16",
     about: "VGG configuration D: 13 convolutions, 3 linear layers",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, [2, 2, 3, 3, 3], false),
 };
 
@@ -19,6 +20,7 @@ pub(super) const VGG19: Net = Net {
     name: "vgg19",
     about: "VGG configuration E: 16 convolutions, 3 linear layers",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, [2, 2, 4, 4, 4], false),
 };
 
@@ -26,6 +28,7 @@ pub(super) const VGG116: Net = Net {
     name: "vgg116",
     about: "VGG-16 with 20 convolutions more in each block",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, [22, 22, 23, 23, 23], false),
 };
 
@@ -33,6 +36,7 @@ pub(super) const VGG416: Net = Net {
     name: "vgg416",
     about: "VGG-16 with 80 convolutions more in each block",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, [82, 82, 83, 83, 83], false),
 };
 
@@ -40,6 +44,7 @@ pub(super) const VGG416_AUTOTM: Net = Net {
     name: "vgg416-autotm",
     about: "VGG-416 as AutoTM's authors wrote it: blocks widen before their pooling",
     batch: 64,
+    takes: &["image"],
     write: |b, o, n| write(b, o, n, [82, 82, 83, 83, 83], true),
 };
 
