@@ -6,6 +6,8 @@ mod few;
 mod near;
 mod pairs;
 mod rows;
+mod spread;
+mod straight;
 mod two;
 
 use tiercel_workload::graph::{Pool as Form, PoolKind};
@@ -188,6 +190,13 @@ lanes! {
     }
 }
 
+lanes! {
+    /// The gradient of the mean of every window of two by two.
+    fn spread_pairs(l; width: usize, dy: &[f32], dx: &mut [f32]) {
+        pairs::spread(l, width, dy, dx);
+    }
+}
+
 /// Combines all pixels of every window, one after the other.
 fn plain(s: &Shape, x: &[f32], y: &mut [f32], begin: f32, f: impl Fn(f32, f32) -> f32) {
     for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
@@ -248,6 +257,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
         }
         match (form.kind, runs) {
             (PoolKind::Max, _) if s.pairs() => slope_pairs(s.from[1], x, dy, dx),
+            (PoolKind::Average { .. }, _) if s.pairs() => spread_pairs(s.from[1], dy, dx),
             (PoolKind::Max, Some(runs)) => back::max(&s, &runs, beside, x, dy, dx),
             (PoolKind::Average { count_padding }, Some(runs)) => {
                 back::mean(&s, &runs, beside, &Shares::new(&s, beside, count_padding), dy, dx);

@@ -5,7 +5,7 @@
 //! a row of pixels are added up vector by vector, and neighbouring lanes of these sums then are, in pairs that two sums
 //! share.
 
-use super::rows::{LANES, RING, ROW, Row, Runs};
+use super::rows::{LANES, RING, ROW, Row, Runs, put};
 use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
 
@@ -47,10 +47,10 @@ pub(super) fn slopes<L: Lanes, const W: usize>(
         let row = &mut ring[t % RING];
         if t < s.to[0] {
             let (dy, share) = (&dy[t * to..][..to], l.splat(shares.rows[t]));
-            let row = &mut row[places.clone()];
             for at in (0..to).step_by(n) {
                 let dy = if at + n <= to { l.load(dy, at) } else { l.load_some(dy, at) };
-                l.store_some(l.mul(l.mul(dy, share), l.load(&shares.columns, at)), row, at);
+                // Zeros beyond the last window.
+                l.store(l.mul(l.mul(dy, share), l.load(&shares.columns, at)), row, shift + at);
             }
         } else {
             row[places.clone()].fill(0.0);
@@ -61,17 +61,17 @@ pub(super) fn slopes<L: Lanes, const W: usize>(
         for (a, row) in rows.iter_mut().enumerate() {
             *row = &ring[(t + RING + a - W) % RING];
         }
-        let dx = &mut dx[i * runs.width..][..runs.width];
         let (mut now, mut next) = (column(l, &rows, 0), column(l, &rows, n));
         let mut pair = l.add(now, l.slide::<1>(now, next));
-        for at in (0..dx.len()).step_by(n) {
+        for at in (0..runs.width).step_by(n) {
             let after = column(l, &rows, at + 2 * n);
             let later = l.add(next, l.slide::<1>(next, after));
             let all = match W {
                 3 => l.add(pair, l.slide::<2>(now, next)),
                 _ => l.add(l.add(pair, l.slide::<2>(pair, later)), l.slide::<4>(now, next)),
             };
-            l.store_some(all, dx, at);
+            // What is beyond the end of a row is written again with the next.
+            put(l, all, dx, i * runs.width + at);
             (now, next, pair) = (next, after, later);
         }
     }
