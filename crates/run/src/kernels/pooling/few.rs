@@ -197,7 +197,7 @@ pub(super) fn finite<L: Lanes>(l: L, numbers: &[f32]) -> bool {
 
 /// Whether all numbers of a vector are zero.
 #[inline(always)]
-fn all_zero<L: Lanes>(l: L, numbers: L::Vector) -> bool {
+pub(super) fn all_zero<L: Lanes>(l: L, numbers: L::Vector) -> bool {
     let mut all = [0f32; 16];
     l.store(numbers, &mut all, 0);
     all.iter().fold(true, |fine, number| fine & (*number == 0.0))

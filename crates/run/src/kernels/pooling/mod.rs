@@ -1,5 +1,6 @@
 //! Pooling: the largest or the mean of every window, of every channel, and their gradients.
 
+mod along;
 mod back;
 mod beside;
 mod few;
@@ -15,6 +16,7 @@ use tiercel_workload::graph::{Pool as Form, PoolKind};
 use super::args::{Args, Call};
 use super::conv::plane_sum;
 use super::simd::{Lanes, Peaks, lanes};
+use along::Around;
 use beside::{AREA, Beside};
 use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window};
 
@@ -98,13 +100,22 @@ impl Shares {
 #[inline(always)]
 fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     l: L,
-    s: &Shape,
-    runs: &Runs,
-    shares: Option<&Shares>,
+    (s, runs, shares): (&Shape, &Runs, Option<&Shares>),
     x: &[f32],
     y: &mut [f32],
     rows: &mut [Row; 2],
+    around: &mut Option<Around>,
 ) {
+    if let Some(around) = around {
+        let done = match W {
+            3 => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
+            5 => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
+            _ => false,
+        };
+        if done {
+            return;
+        }
+    }
     for i in 0..=s.to[0] {
         // What was just written cannot be read at once, so columns are combined after the next row is laid out.
         if i < s.to[0] {
@@ -127,30 +138,31 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     }
 }
 
-/// Planes of results, one by one or side by side; `outside` is what lies beside an image.
+/// Planes of results, one by one or side by side.
 #[inline(always)]
 fn planes<L: Lanes, F: Fold>(
     l: L,
     (s, runs, beside): (&Shape, &Runs, Option<&Beside>),
     shares: Option<&Shares>,
-    outside: f32,
     x: &[f32],
     y: &mut [f32],
 ) {
-    let Aligned(rows) = &mut Aligned([[outside; ROW]; 2]);
+    let Aligned(rows) = &mut Aligned([[F::OUTSIDE; ROW]; 2]);
+    let near = along::here(beside.map_or(s, |beside| &beside.shape));
+    let around = &mut near.then(|| Around::new::<F>());
     let Some(beside) = beside else {
         for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
-            by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, rows));
+            by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows, around));
         }
         return;
     };
     let ([from, to], areas) = (beside.counts(), beside.areas());
-    let Aligned([wide, results]) = &mut Aligned([[outside; AREA]; 2]);
+    let Aligned([wide, results]) = &mut Aligned([[F::OUTSIDE; AREA]; 2]);
     for (x, y) in x.chunks(from).zip(y.chunks_mut(to)) {
         beside.put_images(x, &mut wide[..areas[0]]);
         let (s, runs, x, y, planes) =
             (&beside.shape, &beside.runs, &wide[..areas[0]], &mut results[..areas[1]], y);
-        by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, rows));
+        by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows, around));
         beside.take_windows(y, planes);
     }
 }
@@ -158,14 +170,14 @@ fn planes<L: Lanes, F: Fold>(
 lanes! {
     /// The largest of every window of some planes.
     fn largest(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], y: &mut [f32]) {
-        planes::<L, Larger>(l, (s, runs, beside), None, f32::NEG_INFINITY, x, y);
+        planes::<L, Larger>(l, (s, runs, beside), None, x, y);
     }
 }
 
 lanes! {
     /// The mean of every window of some planes.
     fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, x: &[f32], y: &mut [f32]) {
-        planes::<L, Plus>(l, (s, runs, beside), Some(shares), 0.0, x, y);
+        planes::<L, Plus>(l, (s, runs, beside), Some(shares), x, y);
     }
 }
 

@@ -19,9 +19,12 @@ pub(super) fn here(s: &Shape) -> bool {
     form.stride == [1; 2] && known && inside && wide <= ROW
 }
 
-/// The sums of some columns of `W` rows.
+/// The sums of some columns of `W` rows, which are zero from `end` on.
 #[inline(always)]
-fn column<L: Lanes, const W: usize>(l: L, rows: &[&Row; W], at: usize) -> L::Vector {
+fn column<L: Lanes, const W: usize>(l: L, rows: &[&Row; W], at: usize, end: usize) -> L::Vector {
+    if at >= end {
+        return l.splat(0.0);
+    }
     let pair = |a: usize| l.add(l.load(rows[a], at), l.load(rows[a + 1], at));
     let all = if W == 5 { l.add(pair(0), pair(2)) } else { pair(0) };
     l.add(all, l.load(rows[W - 1], at))
@@ -39,8 +42,8 @@ pub(super) fn slopes<L: Lanes, const W: usize>(
     let [above, left] = [s.form.padding[0], s.form.padding[1]].map(|n| n as usize);
     // The first pixel's first window is number 0 of a row of the ring.
     let shift = W - 1 - left;
-    let (to, n) = (runs.to, L::COUNT);
-    let places = shift..shift + to;
+    let (to, end, n) = (runs.to, shift + runs.to, L::COUNT);
+    let places = shift..end;
     ring.iter_mut().for_each(|row| row[places.clone()].fill(0.0));
     for t in 0..=s.from[0] + above {
         // What was just written cannot be read at once, so a row enters before those before it are added up.
@@ -61,10 +64,10 @@ pub(super) fn slopes<L: Lanes, const W: usize>(
         for (a, row) in rows.iter_mut().enumerate() {
             *row = &ring[(t + RING + a - W) % RING];
         }
-        let (mut now, mut next) = (column(l, &rows, 0), column(l, &rows, n));
+        let (mut now, mut next) = (column(l, &rows, 0, end), column(l, &rows, n, end));
         let mut pair = l.add(now, l.slide::<1>(now, next));
         for at in (0..runs.width).step_by(n) {
-            let after = column(l, &rows, at + 2 * n);
+            let after = column(l, &rows, at + 2 * n, end);
             let later = l.add(next, l.slide::<1>(next, after));
             let all = match W {
                 3 => l.add(pair, l.slide::<2>(now, next)),

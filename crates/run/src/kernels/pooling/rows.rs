@@ -29,17 +29,43 @@ pub(super) struct Aligned<T>(pub T);
 
 /// What becomes of two numbers.
 pub(super) trait Fold {
+    /// What lies beside an image.
+    const OUTSIDE: f32;
+    /// What changes nothing.
+    const NOTHING: f32;
+    /// Whether it matters in which order more than two become one.
+    const ORDERED: bool;
+    /// What becomes of them.
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
+    /// The same for what [`Fold::strange`] has found nothing in.
+    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
+    /// Zeros as before, unless there are numbers that the quick way is not for.
+    fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector;
 }
 
 /// The larger one; not-a-number stays.
 pub(super) struct Larger;
 
 impl Fold for Larger {
+    const OUTSIDE: f32 = f32::NEG_INFINITY;
+    const NOTHING: f32 = f32::NEG_INFINITY;
+    // Of those that are equal the first stays, and of those that are no numbers the last.
+    const ORDERED: bool = false;
+
     #[inline(always)]
     fn fold<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
         // The larger one is the best where it is not a number, so only the other is looked at.
         l.pick(l.strange(x), x, l.larger(x, best))
+    }
+
+    #[inline(always)]
+    fn quick<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
+        l.larger(x, best)
+    }
+
+    #[inline(always)]
+    fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector {
+        l.pick(l.strange(x), x, before)
     }
 }
 
@@ -47,9 +73,24 @@ impl Fold for Larger {
 pub(super) struct Plus;
 
 impl Fold for Plus {
+    const OUTSIDE: f32 = 0.0;
+    // Zero and this are zero, and two of these are this.
+    const NOTHING: f32 = -0.0;
+    const ORDERED: bool = true;
+
     #[inline(always)]
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
         l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
+        before
     }
 }
 
