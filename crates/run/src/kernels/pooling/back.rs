@@ -278,12 +278,15 @@ pub(super) fn max_peaks(s: &Shape, peaks: Peaks, x: &[f32], dy: &[f32], dx: &mut
     for all in [x.len() / from / together * together, x.len() / from] {
         let mut keys = Keys::default();
         let (some, windows) = (done * from..all * from, done * to..all * to);
-        let planes =
-            x[some.clone()].chunks_exact(together * from).zip(dx[some].chunks_exact_mut(together * from));
-        for ((x, dx), dy) in planes.zip(dy[windows].chunks_exact(together * to)) {
-            if !peaks.slopes(together, x, dy, dx, &mut keys) {
-                max_plain(s, x, dy, dx);
-            }
+        let (mut x, mut dx, mut dy) = (&x[some.clone()], &mut dx[some], &dy[windows]);
+        while !x.is_empty() {
+            let good = peaks.slopes(together, x, dy, dx, &mut keys);
+            (x, dy) = (&x[good * together * from..], &dy[good * together * to..]);
+            dx = &mut dx[good * together * from..];
+            // A pixel of the next ones is not a number.
+            let (strange, windows) = ((together * from).min(x.len()), (together * to).min(dy.len()));
+            max_plain(s, &x[..strange], &dy[..windows], &mut dx[..strange]);
+            (x, dy, dx) = (&x[strange..], &dy[windows..], &mut dx[strange..]);
         }
         (together, done) = (1, all);
     }
