@@ -87,12 +87,17 @@ struct Shares {
 impl Shares {
     /// Those of windows that fit a row either way, of planes one by one or side by side.
     fn new(s: &Shape, beside: Option<&Beside>, count_padding: bool) -> Shares {
-        let share = |axis: usize, i| if i < s.to[axis] { s.share(axis, i, count_padding) } else { 0.0 };
-        let windows = beside.map_or(ROW, Beside::windows);
-        Shares {
-            rows: std::array::from_fn(|i| share(0, i)),
-            columns: std::array::from_fn(|i| share(1, i % windows)),
+        let mut shares = Shares { rows: [0.0; ROW], columns: [0.0; ROW] };
+        let periods = [ROW, beside.map_or(ROW, Beside::windows)];
+        for (axis, all) in [&mut shares.rows, &mut shares.columns].into_iter().enumerate() {
+            for some in all.chunks_mut(periods[axis]) {
+                some.iter_mut()
+                    .take(s.to[axis])
+                    .enumerate()
+                    .for_each(|(i, share)| *share = s.share(axis, i, count_padding));
+            }
         }
+        shares
     }
 }
 

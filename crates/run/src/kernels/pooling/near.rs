@@ -5,9 +5,12 @@
 //! a row of pixels are added up vector by vector, and neighbouring lanes of these sums then are, in pairs that two sums
 //! share.
 
-use super::rows::{LANES, RING, ROW, Row, Runs, put};
+use super::rows::{Aligned, LANES, RING, ROW, Row, Runs, put};
 use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
+
+/// A row without windows.
+static NONE: Aligned<Row> = Aligned([0.0; ROW]);
 
 /// Whether there is a loop for it: windows of three by three or five by five, all of which see some of the image, and rows
 /// that have room.
@@ -43,26 +46,24 @@ pub(super) fn slopes<L: Lanes, const W: usize>(
     // The first pixel's first window is number 0 of a row of the ring.
     let shift = W - 1 - left;
     let (to, end, n) = (runs.to, shift + runs.to, L::COUNT);
-    let places = shift..end;
-    ring.iter_mut().for_each(|row| row[places.clone()].fill(0.0));
     for t in 0..=s.from[0] + above {
         // What was just written cannot be read at once, so a row enters before those before it are added up.
-        let row = &mut ring[t % RING];
         if t < s.to[0] {
-            let (dy, share) = (&dy[t * to..][..to], l.splat(shares.rows[t]));
+            let (dy, share, row) = (&dy[t * to..][..to], l.splat(shares.rows[t]), &mut ring[t % RING]);
             for at in (0..to).step_by(n) {
                 let dy = if at + n <= to { l.load(dy, at) } else { l.load_some(dy, at) };
                 // Zeros beyond the last window.
                 l.store(l.mul(l.mul(dy, share), l.load(&shares.columns, at)), row, shift + at);
             }
-        } else {
-            row[places.clone()].fill(0.0);
         }
         let Some(i) = t.checked_sub(above + 1) else { continue };
-        // Those of windows from i + above + 1 − W on; rows before the first are zero.
-        let mut rows = [&ring[0]; W];
+        // Those of windows from i + above + 1 − W on, and zeros where there are none.
+        let mut rows = [&NONE.0; W];
         for (a, row) in rows.iter_mut().enumerate() {
-            *row = &ring[(t + RING + a - W) % RING];
+            let window = (t + a).wrapping_sub(W);
+            if window < s.to[0] {
+                *row = &ring[window % RING];
+            }
         }
         let (mut now, mut next) = (column(l, &rows, 0, end), column(l, &rows, n, end));
         let mut pair = l.add(now, l.slide::<1>(now, next));
