@@ -112,9 +112,9 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     around: &mut Option<Around>,
 ) {
     if let Some(around) = around {
-        let done = match W {
-            3 => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
-            5 => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
+        let done = match (T, W) {
+            (1, 3) => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
+            (1, 5) => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
             _ => false,
         };
         if done {
