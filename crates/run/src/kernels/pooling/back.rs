@@ -9,6 +9,8 @@ use super::beside::{AREA, Beside};
 use super::few::{self, Columns};
 use super::near;
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
+use super::spread::{self, Band};
+use super::straight;
 use super::two;
 use super::{Shape, Shares};
 use crate::kernels::simd::{Keys, Lanes, Peaks, lanes};
@@ -43,25 +45,6 @@ impl<const W: usize> Slopes for Chosen<'_, W> {
             let from = LANES + at - b / T;
             let mine = l.equal(l.load(self.taps, from), l.splat(b as f32));
             sum = l.add(sum, l.pick(mine, l.load(self.dy, from), l.splat(0.0)));
-            b += T;
-        }
-        sum
-    }
-}
-
-/// The gradients of windows that give to all of their taps.
-#[derive(Clone, Copy)]
-struct Whole<'a, const W: usize> {
-    dy: &'a Row,
-    runs: &'a Runs,
-}
-
-impl<const W: usize> Slopes for Whole<'_, W> {
-    #[inline(always)]
-    fn at<L: Lanes, const T: usize>(self, l: L, phase: usize, at: usize) -> L::Vector {
-        let (mut sum, mut b) = (l.splat(0.0), phase);
-        while b < self.runs.columns::<W>() {
-            sum = l.add(sum, l.load(self.dy, LANES + at - b / T));
             b += T;
         }
         sum
@@ -133,7 +116,7 @@ impl Rings {
     #[inline(always)]
     fn leave<L: Lanes, const T: usize, const W: usize>(&self, l: L, runs: &Runs, row: usize, dx: &mut [f32]) {
         let chosen = Chosen::<W> { dy: &self.dy[row % RING], taps: &self.taps[row % RING], runs };
-        runs.join::<L, _, T>(l, chosen, dx);
+        runs.join::<L, _, T>(l, chosen, row, dx);
     }
 
     /// Lets the rows from one to another leave, of which those from `entered` on are in no window.
@@ -147,11 +130,10 @@ impl Rings {
         dx: &mut [f32],
     ) {
         for row in rows {
-            let dx = &mut dx[row * runs.width..][..runs.width];
             if row < entered {
                 self.leave::<L, T, W>(l, runs, row, dx);
             } else {
-                dx.fill(0.0);
+                dx[row * runs.width..][..runs.width].fill(0.0);
             }
         }
     }
@@ -208,40 +190,19 @@ fn max_few<L: Lanes, const T: usize, const W: usize>(
 fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
-    runs: &Runs,
-    shares: &Shares,
+    how: (&Runs, &Shares, &[Band]),
     dy: &[f32],
     dx: &mut [f32],
     sums: &mut [Row; RING],
 ) {
     if near::here(s) {
         match W {
-            3 => return near::slopes::<L, 3>(l, (s, runs, shares), dy, dx, sums),
-            5 => return near::slopes::<L, 5>(l, (s, runs, shares), dy, dx, sums),
+            3 => return near::slopes::<L, 3>(l, (s, how.0, how.1), dy, dx, sums),
+            5 => return near::slopes::<L, 5>(l, (s, how.0, how.1), dy, dx, sums),
             _ => {}
         }
     }
-    let [stride, before, window] =
-        [s.form.stride[0], s.form.padding[0], s.form.window[0]].map(|n| n as usize);
-    for i in 0..=s.from[0] {
-        // What was just written cannot be read at once, so a row is put together after the sums of the next.
-        let all = &mut sums[i % 2];
-        // The windows that cover the row.
-        let low = (i + before + 1).saturating_sub(window).div_ceil(stride);
-        let high = ((i + before) / stride + 1).min(s.to[0]).max(low);
-        for at in (0..runs.to).step_by(L::COUNT) {
-            let mut sum = l.splat(0.0);
-            for r in low..high {
-                let dy = l.load_some(&dy[r * runs.to..][..runs.to], at);
-                sum = l.add(sum, l.mul(dy, l.splat(shares.rows[r])));
-            }
-            l.store(l.mul(sum, l.load(&shares.columns, at)), all, LANES + at);
-        }
-        if let Some(last) = i.checked_sub(1) {
-            let whole = Whole::<W> { dy: &sums[last % 2], runs };
-            runs.join::<L, _, T>(l, whole, &mut dx[last * runs.width..][..runs.width]);
-        }
-    }
+    spread::slopes::<L, T, W>(l, how, dy, dx, sums);
 }
 
 lanes! {
@@ -287,10 +248,14 @@ lanes! {
     /// The gradient of some planes of a mean.
     pub(super) fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
         let Aligned(sums) = &mut Aligned([[0f32; ROW]; RING]);
+        let bands = &Band::all(s);
         let Some(beside) = beside else {
+            if let Some(vectors) = straight::vectors::<L>(s) {
+                return straight::slopes(l, vectors, (s, runs, shares), bands, dy, dx);
+            }
             let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
             for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
-                by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, dx, sums));
+                by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, dx, sums));
             }
             return;
         };
@@ -299,7 +264,7 @@ lanes! {
         for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
             beside.put_windows(dy, &mut wide_dy[..windows]);
             let (s, runs, dy, wide) = (&beside.shape, &beside.runs, &wide_dy[..windows], &mut wide_dx[..image]);
-            by_window!(s, mean_runs::<L>(l, s, runs, shares, dy, wide, sums));
+            by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, wide, sums));
             beside.take_images(&wide_dx[..image], dx);
         }
     }
@@ -313,12 +278,15 @@ pub(super) fn max_peaks(s: &Shape, peaks: Peaks, x: &[f32], dy: &[f32], dx: &mut
     for all in [x.len() / from / together * together, x.len() / from] {
         let mut keys = Keys::default();
         let (some, windows) = (done * from..all * from, done * to..all * to);
-        let planes =
-            x[some.clone()].chunks_exact(together * from).zip(dx[some].chunks_exact_mut(together * from));
-        for ((x, dx), dy) in planes.zip(dy[windows].chunks_exact(together * to)) {
-            if !peaks.slopes(together, x, dy, dx, &mut keys) {
-                max_plain(s, x, dy, dx);
-            }
+        let (mut x, mut dx, mut dy) = (&x[some.clone()], &mut dx[some], &dy[windows]);
+        while !x.is_empty() {
+            let good = peaks.slopes(together, x, dy, dx, &mut keys);
+            (x, dy) = (&x[good * together * from..], &dy[good * together * to..]);
+            dx = &mut dx[good * together * from..];
+            // A pixel of the next ones is not a number.
+            let (strange, windows) = ((together * from).min(x.len()), (together * to).min(dy.len()));
+            max_plain(s, &x[..strange], &dy[..windows], &mut dx[..strange]);
+            (x, dy, dx) = (&x[strange..], &dy[windows..], &mut dx[strange..]);
         }
         (together, done) = (1, all);
     }
@@ -372,6 +340,18 @@ pub(super) mod tests {
         max(s, runs, None, &x, &dy, &mut dx);
         max_plain(s, &x, &dy, &mut expected);
         assert_eq!(dx, expected, "{s:?}, {planes} planes");
+    }
+
+    /// The gradients of means of some random planes are those of single windows, as far as sums in another order can be.
+    pub fn check_mean(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
+        let (planes, count_padding) = (random.usize(1..5), random.bool());
+        let dy: Vec<f32> = (0..planes * s.to[0] * s.to[1]).map(|_| random.f32() - 0.5).collect();
+        let size = planes * s.from[0] * s.from[1];
+        let [mut dx, mut expected] = [vec![f32::NAN; size], vec![0f32; size]];
+        mean(s, runs, None, &Shares::new(s, None, count_padding), &dy, &mut dx);
+        mean_plain(s, count_padding, &dy, &mut expected);
+        let same = dx.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(same, "{s:?}, {planes} planes");
     }
 
     /// Sums of such gradients are exact, whatever the order; many pixels are equal, and some less than all.

@@ -62,10 +62,12 @@ impl Columns {
                 2 => columns::<L, 2>(l, x, runs.width, at),
                 _ => columns::<L, 3>(l, x, runs.width, at),
             };
-            if at + some * L::COUNT > runs.width {
-                let last = some - 1;
-                found.largest[last] = l.pick(inside, found.largest[last], l.splat(f32::NEG_INFINITY));
-                found.down[last] = l.pick(inside, found.down[last], l.splat(FAR));
+            for v in 0..T {
+                // The last vector of the row; its number is known to the compiler, so nothing leaves registers.
+                if v + 1 == some && at + some * L::COUNT > runs.width {
+                    found.largest[v] = l.pick(inside, found.largest[v], l.splat(f32::NEG_INFINITY));
+                    found.down[v] = l.pick(inside, found.down[v], l.splat(FAR));
+                }
             }
             zeros = l.add(zeros, found.zeros);
             if runs.whole::<L, T>(at) {
@@ -197,7 +199,7 @@ pub(super) fn finite<L: Lanes>(l: L, numbers: &[f32]) -> bool {
 
 /// Whether all numbers of a vector are zero.
 #[inline(always)]
-fn all_zero<L: Lanes>(l: L, numbers: L::Vector) -> bool {
+pub(super) fn all_zero<L: Lanes>(l: L, numbers: L::Vector) -> bool {
     let mut all = [0f32; 16];
     l.store(numbers, &mut all, 0);
     all.iter().fold(true, |fine, number| fine & (*number == 0.0))

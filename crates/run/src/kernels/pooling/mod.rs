@@ -1,11 +1,14 @@
 //! Pooling: the largest or the mean of every window, of every channel, and their gradients.
 
+mod along;
 mod back;
 mod beside;
 mod few;
 mod near;
 mod pairs;
 mod rows;
+mod spread;
+mod straight;
 mod two;
 
 use tiercel_workload::graph::{Pool as Form, PoolKind};
@@ -13,6 +16,7 @@ use tiercel_workload::graph::{Pool as Form, PoolKind};
 use super::args::{Args, Call};
 use super::conv::plane_sum;
 use super::simd::{Lanes, Peaks, lanes};
+use along::Around;
 use beside::{AREA, Beside};
 use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window};
 
@@ -83,12 +87,17 @@ struct Shares {
 impl Shares {
     /// Those of windows that fit a row either way, of planes one by one or side by side.
     fn new(s: &Shape, beside: Option<&Beside>, count_padding: bool) -> Shares {
-        let share = |axis: usize, i| if i < s.to[axis] { s.share(axis, i, count_padding) } else { 0.0 };
-        let windows = beside.map_or(ROW, Beside::windows);
-        Shares {
-            rows: std::array::from_fn(|i| share(0, i)),
-            columns: std::array::from_fn(|i| share(1, i % windows)),
+        let mut shares = Shares { rows: [0.0; ROW], columns: [0.0; ROW] };
+        let periods = [ROW, beside.map_or(ROW, Beside::windows)];
+        for (axis, all) in [&mut shares.rows, &mut shares.columns].into_iter().enumerate() {
+            for some in all.chunks_mut(periods[axis]) {
+                some.iter_mut()
+                    .take(s.to[axis])
+                    .enumerate()
+                    .for_each(|(i, share)| *share = s.share(axis, i, count_padding));
+            }
         }
+        shares
     }
 }
 
@@ -96,13 +105,22 @@ impl Shares {
 #[inline(always)]
 fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     l: L,
-    s: &Shape,
-    runs: &Runs,
-    shares: Option<&Shares>,
+    (s, runs, shares): (&Shape, &Runs, Option<&Shares>),
     x: &[f32],
     y: &mut [f32],
     rows: &mut [Row; 2],
+    around: &mut Option<Around>,
 ) {
+    if let Some(around) = around {
+        let done = match (T, W) {
+            (1, 3) => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
+            (1, 5) => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
+            _ => false,
+        };
+        if done {
+            return;
+        }
+    }
     for i in 0..=s.to[0] {
         // What was just written cannot be read at once, so columns are combined after the next row is laid out.
         if i < s.to[0] {
@@ -125,30 +143,31 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     }
 }
 
-/// Planes of results, one by one or side by side; `outside` is what lies beside an image.
+/// Planes of results, one by one or side by side.
 #[inline(always)]
 fn planes<L: Lanes, F: Fold>(
     l: L,
     (s, runs, beside): (&Shape, &Runs, Option<&Beside>),
     shares: Option<&Shares>,
-    outside: f32,
     x: &[f32],
     y: &mut [f32],
 ) {
-    let Aligned(rows) = &mut Aligned([[outside; ROW]; 2]);
+    let Aligned(rows) = &mut Aligned([[F::OUTSIDE; ROW]; 2]);
+    let near = along::here(beside.map_or(s, |beside| &beside.shape));
+    let around = &mut near.then(|| Around::new::<F>());
     let Some(beside) = beside else {
         for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
-            by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, rows));
+            by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows, around));
         }
         return;
     };
     let ([from, to], areas) = (beside.counts(), beside.areas());
-    let Aligned([wide, results]) = &mut Aligned([[outside; AREA]; 2]);
+    let Aligned([wide, results]) = &mut Aligned([[F::OUTSIDE; AREA]; 2]);
     for (x, y) in x.chunks(from).zip(y.chunks_mut(to)) {
         beside.put_images(x, &mut wide[..areas[0]]);
         let (s, runs, x, y, planes) =
             (&beside.shape, &beside.runs, &wide[..areas[0]], &mut results[..areas[1]], y);
-        by_window!(s, plane::<L, F>(l, s, runs, shares, x, y, rows));
+        by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows, around));
         beside.take_windows(y, planes);
     }
 }
@@ -156,14 +175,14 @@ fn planes<L: Lanes, F: Fold>(
 lanes! {
     /// The largest of every window of some planes.
     fn largest(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], y: &mut [f32]) {
-        planes::<L, Larger>(l, (s, runs, beside), None, f32::NEG_INFINITY, x, y);
+        planes::<L, Larger>(l, (s, runs, beside), None, x, y);
     }
 }
 
 lanes! {
     /// The mean of every window of some planes.
     fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, x: &[f32], y: &mut [f32]) {
-        planes::<L, Plus>(l, (s, runs, beside), Some(shares), 0.0, x, y);
+        planes::<L, Plus>(l, (s, runs, beside), Some(shares), x, y);
     }
 }
 
@@ -185,6 +204,13 @@ lanes! {
     /// The gradient of the largest of every window of two by two.
     fn slope_pairs(l; width: usize, x: &[f32], dy: &[f32], dx: &mut [f32]) {
         pairs::backward(l, width, x, dy, dx);
+    }
+}
+
+lanes! {
+    /// The gradient of the mean of every window of two by two.
+    fn spread_pairs(l; width: usize, dy: &[f32], dx: &mut [f32]) {
+        pairs::spread(l, width, dy, dx);
     }
 }
 
@@ -248,6 +274,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
         }
         match (form.kind, runs) {
             (PoolKind::Max, _) if s.pairs() => slope_pairs(s.from[1], x, dy, dx),
+            (PoolKind::Average { .. }, _) if s.pairs() => spread_pairs(s.from[1], dy, dx),
             (PoolKind::Max, Some(runs)) => back::max(&s, &runs, beside, x, dy, dx),
             (PoolKind::Average { count_padding }, Some(runs)) => {
                 back::mean(&s, &runs, beside, &Shares::new(&s, beside, count_padding), dy, dx);

@@ -1,7 +1,7 @@
 //! Windows of two by two that do not overlap and leave no pixel over: any number of pairs of rows, whatever plane they
 //! are of. Rows that are shorter than vectors are laid one behind the other before, and taken apart afterwards.
 
-use super::rows::{Fold, LANES};
+use super::rows::{Fold, LANES, put};
 use crate::kernels::simd::{Lanes, Layout, lay};
 
 /// Numbers of short rows that are laid one behind the other.
@@ -101,5 +101,61 @@ fn choose<L: Lanes>(l: L, x: [&[f32]; 2], dy: &[f32], dx: [&mut [f32]; 2]) {
             l.store_some(high, dx, 2 * at + L::COUNT);
         }
         at += L::COUNT;
+    }
+}
+
+/// The gradient of the means of some pairs of rows.
+#[inline(always)]
+pub(super) fn spread<L: Lanes>(l: L, width: usize, dy: &[f32], dx: &mut [f32]) {
+    if width > LANES {
+        // What is written beyond the end of a row is written again with the next.
+        for row in 0..dx.len() / width {
+            double(l, dy, row / 2 * (width / 2), (width, row * width), dx);
+        }
+        return;
+    }
+    let together = TOGETHER / width;
+    let mut row = [0.0; TOGETHER];
+    for (dx, dy) in dx.chunks_mut(2 * width * together).zip(dy.chunks(width / 2 * together)) {
+        let all = 2 * dy.len();
+        double(l, dy, 0, (all, 0), &mut row[..all]);
+        let Layout { counts, from, to } = layout(width, all / width);
+        let layout = Layout { counts, from: [0, to[1], 1], to: [0, from[1]] };
+        (0..2).for_each(|half| lay(layout, &row, 0.0, &mut dx[half * width..]));
+    }
+}
+
+/// A row of `width` pixels from `start` on, which share gradients from `from` on.
+#[inline(always)]
+fn double<L: Lanes>(l: L, dy: &[f32], from: usize, (width, start): (usize, usize), dx: &mut [f32]) {
+    let (n, half) = (L::COUNT, l.splat(0.5));
+    for at in (0..width).step_by(2 * n) {
+        let from = from + at / 2;
+        let dy = if from + n <= dy.len() { l.load(dy, from) } else { l.load_some(dy, from) };
+        // Both shares one after the other and a sum, as of other windows: numbers may be tiny, and zeros have no sign.
+        let share = l.add(l.mul(l.mul(dy, half), half), l.splat(0.0));
+        let [low, high] = l.join(share, share);
+        put(l, low, dx, start + at);
+        if at + n < width {
+            put(l, high, dx, start + at + n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spread_pairs;
+
+    #[test]
+    fn pairs_of_rows_share_gradients() {
+        let mut random = fastrand::Rng::with_seed(19);
+        for half in 1..70 {
+            let (width, pairs) = (2 * half, random.usize(1..30));
+            let dy: Vec<f32> = (0..pairs * half).map(|_| random.i8(-9..9) as f32).collect();
+            let mut dx = vec![f32::NAN; 4 * dy.len()];
+            spread_pairs(width, &dy, &mut dx);
+            let expected = |at: usize| dy[at / (2 * width) * half + at % width / 2] / 4.0;
+            assert!(dx.iter().enumerate().all(|(at, dx)| *dx == expected(at)), "{pairs} pairs of {width}");
+        }
     }
 }

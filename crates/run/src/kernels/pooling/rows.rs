@@ -29,17 +29,43 @@ pub(super) struct Aligned<T>(pub T);
 
 /// What becomes of two numbers.
 pub(super) trait Fold {
+    /// What lies beside an image.
+    const OUTSIDE: f32;
+    /// What changes nothing.
+    const NOTHING: f32;
+    /// Whether it matters in which order more than two become one.
+    const ORDERED: bool;
+    /// What becomes of them.
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
+    /// The same for what [`Fold::strange`] has found nothing in.
+    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
+    /// Zeros as before, unless there are numbers that the quick way is not for.
+    fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector;
 }
 
 /// The larger one; not-a-number stays.
 pub(super) struct Larger;
 
 impl Fold for Larger {
+    const OUTSIDE: f32 = f32::NEG_INFINITY;
+    const NOTHING: f32 = f32::NEG_INFINITY;
+    // Of those that are equal the first stays, and of those that are no numbers the last.
+    const ORDERED: bool = false;
+
     #[inline(always)]
     fn fold<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
         // The larger one is the best where it is not a number, so only the other is looked at.
         l.pick(l.strange(x), x, l.larger(x, best))
+    }
+
+    #[inline(always)]
+    fn quick<L: Lanes>(l: L, best: L::Vector, x: L::Vector) -> L::Vector {
+        l.larger(x, best)
+    }
+
+    #[inline(always)]
+    fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector {
+        l.pick(l.strange(x), x, before)
     }
 }
 
@@ -47,9 +73,24 @@ impl Fold for Larger {
 pub(super) struct Plus;
 
 impl Fold for Plus {
+    const OUTSIDE: f32 = 0.0;
+    // Zero and this are zero, and two of these are this.
+    const NOTHING: f32 = -0.0;
+    const ORDERED: bool = true;
+
     #[inline(always)]
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
         l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
+        before
     }
 }
 
@@ -176,36 +217,68 @@ impl Runs {
         }
     }
 
-    /// Puts a row of an image together.
+    /// Puts row number `row` of an image together. What is written beyond its end is for the next to write over, so rows come
+    /// in order.
     #[inline(always)]
-    pub fn join<L: Lanes, S: Slopes, const T: usize>(&self, l: L, slopes: S, dx: &mut [f32]) {
-        // Of pixels with this remainder, the first: which tap of which window.
-        let place = |r: usize| ((self.before + r) % T, (self.before + r) / T);
-        let n = L::COUNT;
-        let mut at = 0;
-        while at < dx.len() {
-            let (phase, window) = place(0);
-            let first = slopes.at::<L, T>(l, phase, window + at / T);
-            match T {
-                1 => l.store_some(first, dx, at),
-                2 => {
-                    let (phase, window) = place(1);
-                    let [low, high] = l.join(first, slopes.at::<L, T>(l, phase, window + at / T));
-                    l.store_some(low, dx, at);
-                    l.store_some(high, dx, at + n);
-                }
-                _ => {
-                    let ((p, v), (q, w)) = (place(1), place(2));
-                    let second = slopes.at::<L, T>(l, p, v + at / T);
-                    let all = l.join3([first, second, slopes.at::<L, T>(l, q, w + at / T)]);
-                    for (t, some) in all.into_iter().enumerate() {
-                        l.store_some(some, dx, at + t * n);
-                    }
-                }
-            }
-            at += T * n;
+    pub fn join<L: Lanes, S: Slopes, const T: usize>(&self, l: L, slopes: S, row: usize, dx: &mut [f32]) {
+        // What the first pixel is of a window, known to the compiler.
+        match self.before % T {
+            0 => self.join_from::<L, S, T, 0>(l, slopes, row, dx),
+            1 if T > 1 => self.join_from::<L, S, T, 1>(l, slopes, row, dx),
+            _ => self.join_from::<L, S, T, 2>(l, slopes, row, dx),
         }
     }
+
+    #[inline(always)]
+    fn join_from<L: Lanes, S: Slopes, const T: usize, const B: usize>(
+        &self,
+        l: L,
+        slopes: S,
+        row: usize,
+        dx: &mut [f32],
+    ) {
+        let (n, first, start) = (L::COUNT, self.before / T, row * self.width);
+        for at in (0..self.width).step_by(T * n) {
+            let mut all = [l.splat(0.0); 3];
+            for (r, all) in all.iter_mut().enumerate().take(T) {
+                // Of pixels with this remainder: which tap of which window.
+                *all = slopes.at::<L, T>(l, (B + r) % T, first + (B + r) / T + at / T);
+            }
+            put_joined::<L, T>(l, all, (at, self.width), start, dx);
+        }
+    }
+}
+
+/// Writes numbers in turn from `T` vectors, those from pixel `at` on of a row of `width` that begins at `start`. What begins
+/// beyond the row's end is not written.
+#[inline(always)]
+pub(super) fn put_joined<L: Lanes, const T: usize>(
+    l: L,
+    all: [L::Vector; 3],
+    (at, width): (usize, usize),
+    start: usize,
+    dx: &mut [f32],
+) {
+    let all = match T {
+        1 => all,
+        2 => {
+            let [low, high] = l.join(all[0], all[1]);
+            [low, high, all[2]]
+        }
+        _ => l.join3(all),
+    };
+    for (t, some) in all.into_iter().enumerate().take(T) {
+        let inside = at + t * L::COUNT;
+        if inside < width {
+            put(l, some, dx, start + inside);
+        }
+    }
+}
+
+/// Writes a vector, or what of it is before the end.
+#[inline(always)]
+pub(super) fn put<L: Lanes>(l: L, numbers: L::Vector, to: &mut [f32], at: usize) {
+    if at + L::COUNT <= to.len() { l.store(numbers, to, at) } else { l.store_some(numbers, to, at) }
 }
 
 /// Calls a function with the stride and the columns of a shape's windows as its last parameters: those that networks have,

@@ -70,13 +70,17 @@ impl Peaks {
         [self.from, self.to].map(|[rows, columns]| rows * columns)
     }
 
-    /// Gives the gradient of every window of some planes to the first of its largest pixels. Returns false, and nothing is
-    /// written, where a pixel is not a number: such windows are not for this loop. `keys` have served as many planes of this
-    /// kind at once, or none.
-    pub fn slopes(&self, planes: usize, x: &[f32], dy: &[f32], dx: &mut [f32], keys: &mut Keys) -> bool {
+    /// Gives the gradient of every window of some planes, so many at once, to the first of its largest pixels. Returns how many
+    /// times this was done: less than to the end where a pixel is not a number, because such windows are not for this loop.
+    /// `keys` have served as many planes of this kind at once, or none.
+    pub fn slopes(&self, planes: usize, x: &[f32], dy: &[f32], dx: &mut [f32], keys: &mut Keys) -> usize {
         let [from, to] = self.planes().map(|size| planes * size);
+        let times = x.len() / from;
         assert!(self.here(), "windows that there is a loop for");
-        assert!(x.len() == from && dy.len() == to && dx.len() == from, "all planes are there");
+        assert!(
+            x.len() == times * from && dx.len() == x.len() && dy.len() == times * to,
+            "all planes are there"
+        );
         assert!(planes == 1 || planes == self.together(), "planes that fit a vector");
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and all planes are there.
@@ -85,19 +89,19 @@ impl Peaks {
             let vectors = |of: usize| of * self.from[1].div_ceil(of * LANES + 1 - self.window);
             let wide = vectors(2) <= vectors(1);
             match (self.window, planes) {
-                (3, 1) if wide => slopes::<3, 1, 2>(self, x, dy, dx, keys),
-                (3, 1) => slopes::<3, 1, 1>(self, x, dy, dx, keys),
-                (3, 2) => slopes::<3, 2, 1>(self, x, dy, dx, keys),
-                (3, 4) => slopes::<3, 4, 1>(self, x, dy, dx, keys),
-                (5, 1) if wide => slopes::<5, 1, 2>(self, x, dy, dx, keys),
-                (5, 1) => slopes::<5, 1, 1>(self, x, dy, dx, keys),
-                (5, 2) => slopes::<5, 2, 1>(self, x, dy, dx, keys),
-                (5, 4) => slopes::<5, 4, 1>(self, x, dy, dx, keys),
+                (3, 1) if wide => slopes::<3, 1, 2>(self, times, x, dy, dx, keys),
+                (3, 1) => slopes::<3, 1, 1>(self, times, x, dy, dx, keys),
+                (3, 2) => slopes::<3, 2, 1>(self, times, x, dy, dx, keys),
+                (3, 4) => slopes::<3, 4, 1>(self, times, x, dy, dx, keys),
+                (5, 1) if wide => slopes::<5, 1, 2>(self, times, x, dy, dx, keys),
+                (5, 1) => slopes::<5, 1, 1>(self, times, x, dy, dx, keys),
+                (5, 2) => slopes::<5, 2, 1>(self, times, x, dy, dx, keys),
+                (5, 4) => slopes::<5, 4, 1>(self, times, x, dy, dx, keys),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        return false;
+        return 0;
     }
 }
 
@@ -133,17 +137,24 @@ unsafe fn order<const K: usize, const S: usize>(p: &Peaks, x: *const f32, keys: 
         let mut at = 0;
         loop {
             // The last vector ends where the row does, where it is as long.
-            let from = if S == 1 && width >= LANES { at.min(width - LANES) } else { at };
-            let all = masks::<S>(0, width - from);
-            let mask = all.iter().fold(0, |mask, one| mask | one);
+            let whole = S == 1 && width >= LANES;
+            let from = if whole { at.min(width - LANES) } else { at };
+            let to = to.wrapping_add(from);
             // SAFETY: the caller's promise; and lanes beside the masks are not touched.
             unsafe {
-                let [key, magnitude] = ordered(load(row.wrapping_add(from), p.planes()[0], all));
-                largest = _mm512_max_epi32(largest, magnitude);
-                let to = to.wrapping_add(from);
-                match mask {
-                    u16::MAX => _mm512_storeu_si512(to.cast(), key),
-                    _ => _mm512_mask_storeu_epi32(to, mask, key),
+                if whole {
+                    let [key, magnitude] = ordered(_mm512_loadu_ps(row.wrapping_add(from)));
+                    largest = _mm512_max_epi32(largest, magnitude);
+                    _mm512_storeu_si512(to.cast(), key);
+                } else {
+                    let all = masks::<S>(0, width - from);
+                    let mask = all.iter().fold(0, |mask, one| mask | one);
+                    let [key, magnitude] = ordered(load(row.wrapping_add(from), p.planes()[0], all));
+                    largest = _mm512_max_epi32(largest, magnitude);
+                    match mask {
+                        u16::MAX => _mm512_storeu_si512(to.cast(), key),
+                        _ => _mm512_mask_storeu_epi32(to, mask, key),
+                    }
                 }
             }
             at = from + LANES;
@@ -185,11 +196,11 @@ impl Pair {
     /// Adds gradients to the sums of the first or of the second.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
-    fn give(self, dy: __m512, sums: &mut [__m512]) {
+    fn give<const K: usize>(self, dy: __m512, sums: &mut [__m512; K], places: [usize; 2]) {
         // The rest of them rather than another mask, of which there are few.
         let second = _mm512_maskz_mov_ps(self.later, dy);
-        sums[0] = _mm512_add_ps(sums[0], _mm512_xor_ps(dy, second));
-        sums[1] = _mm512_add_ps(sums[1], second);
+        sums[places[0]] = _mm512_add_ps(sums[places[0]], _mm512_xor_ps(dy, second));
+        sums[places[1]] = _mm512_add_ps(sums[places[1]], second);
     }
 }
 
@@ -209,14 +220,15 @@ fn largest<const K: usize>(a: Pair, b: Pair, last: __m512i) -> (__m512i, Peak) {
     (best, [a.later, b.later, other, end])
 }
 
-/// The last `K` rows of a vector of windows.
+/// The last `K` rows of a vector of windows: row number q is in place q % K.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 struct Rows<const K: usize> {
-    /// The largest pixels of the last rows, and those of pairs of rows before the last.
-    tops: [__m512i; 2],
-    pairs: [Pair; 3],
-    /// The gradients of all rows.
+    /// The largest pixels of rows.
+    tops: [__m512i; K],
+    /// Of each row, the two before it.
+    pairs: [Pair; K],
+    /// The gradients of rows.
     sums: [__m512; K],
 }
 
@@ -227,36 +239,36 @@ impl<const K: usize> Rows<K> {
     fn new() -> Rows<K> {
         let least = _mm512_set1_epi32(i32::MIN);
         let pair = Pair { best: least, later: 0 };
-        Rows { tops: [least; 2], pairs: [pair; 3], sums: [_mm512_setzero_ps(); K] }
+        Rows { tops: [least; K], pairs: [pair; K], sums: [_mm512_setzero_ps(); K] }
     }
 
-    /// The next row, which has these largest pixels.
+    /// The next row, in place `P`, which has these largest pixels.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn enter(&mut self, top: __m512i) {
-        let Rows { tops, pairs, sums } = *self;
-        self.pairs = [pairs[1], pairs[2], Pair::new(tops[0], tops[1])];
-        self.tops = [tops[1], top];
-        self.sums = std::array::from_fn(|a| if a + 1 < K { sums[a + 1] } else { _mm512_setzero_ps() });
+    fn enter<const P: usize>(&mut self, top: __m512i) {
+        self.pairs[P] = Pair::new(self.tops[(P + K - 2) % K], self.tops[(P + K - 1) % K]);
+        self.tops[P] = top;
+        self.sums[P] = _mm512_setzero_ps();
     }
 
-    /// Gives the gradients of a row of windows to the rows that have the largest pixels.
+    /// Gives the gradients of a row of windows, the last row of which is in place `P`, to the rows that have the largest
+    /// pixels.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
-    fn choose(&mut self, dy: __m512) {
-        let (zero, sums, late) = (_mm512_setzero_ps(), &mut self.sums, self.pairs[2]);
-        let early = if K == 3 { late } else { self.pairs[0] };
-        let (_, [.., other, end]) = largest::<K>(early, late, self.tops[1]);
+    fn choose<const P: usize>(&mut self, dy: __m512) {
+        let (zero, late) = (_mm512_setzero_ps(), self.pairs[P]);
+        let early = if K == 3 { late } else { self.pairs[(P + K - 2) % K] };
+        let (_, [.., other, end]) = largest::<K>(early, late, self.tops[P]);
         // Nothing has been given to the last row before.
-        sums[K - 1] = _mm512_maskz_mov_ps(end, dy);
+        self.sums[P] = _mm512_maskz_mov_ps(end, dy);
         // Gradients are divided rather than masks, which fewer units can.
         let mut dy = _mm512_mask_mov_ps(dy, end, zero);
         if K == 5 {
             let dy_late = _mm512_maskz_mov_ps(other, dy);
             dy = _mm512_mask_mov_ps(dy, other, zero);
-            late.give(dy_late, &mut sums[2..4]);
+            late.give(dy_late, &mut self.sums, [(P + K - 2) % K, (P + K - 1) % K]);
         }
-        early.give(dy, &mut sums[..2]);
+        early.give(dy, &mut self.sums, [(P + 1) % K, (P + 2) % K]);
     }
 }
 
@@ -312,16 +324,17 @@ fn lanes_from(first: isize) -> __m512i {
 /// `V` vectors of windows at a time, or one of the windows of `S` planes.
 ///
 /// # Safety
-/// The processor has AVX-512, and there are `S` planes of all three, for which the keys have room.
+/// The processor has AVX-512, and there are so many times `S` planes of all three; the keys have room for these.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
     p: &Peaks,
+    times: usize,
     x: *const f32,
     dy: *const f32,
     dx: *mut f32,
     keys: &mut Keys,
-) -> bool {
+) -> usize {
     let (Peaks { from: [height, width], to: [rows, columns], before, .. }, apart) = (*p, p.planes());
     let (zero, least) = (_mm512_setzero_ps(), _mm512_set1_epi32(i32::MIN));
     // Pixels that windows give all gradients to: of planes side by side all of them.
@@ -335,94 +348,113 @@ unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
         masks::<S>(b as isize - turn as isize, width).iter().fold(0, |mask, one| mask | one)
     });
     let (begin, stride) = places::<K, S>(width);
-    let mut ahead = 0;
-    // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
-    unsafe {
-        if !order::<K, S>(p, x, keys.0.as_mut_ptr()) {
-            return false;
-        }
-        for first in (0..width).step_by(pitch) {
-            let left = first as isize - turn as isize;
-            let place = left + before[1] as isize;
-            let there: [[u16; S]; V] = std::array::from_fn(|v| masks(place + (v * LANES) as isize, columns));
-            // What is written beyond the pitch is written again with the next.
-            let written: [u16; V] =
-                std::array::from_fn(|v| masks::<S>(0, width.saturating_sub(first + v * LANES))[0]);
-            let mut all = [Rows::<K>::new(); V];
-            let (mut taps, mut newest) = ([Taps::default(); K], 0);
-            for q in 0..height + before[0] + K - 1 {
-                let i = q.wrapping_sub(before[0]);
-                let mut tops = [least; V];
-                if i < height {
-                    let row = keys.0.as_ptr().wrapping_add(begin + i * stride);
-                    for (v, top) in tops.iter_mut().enumerate() {
-                        let mut pixels = [least; K];
-                        for (b, pixels) in pixels.iter_mut().enumerate() {
-                            *pixels = if S == 1 {
-                                let at = row.wrapping_offset(left).wrapping_add(b + v * LANES);
-                                _mm512_loadu_si512(at.cast())
-                            } else {
-                                let all = _mm512_loadu_si512(row.cast());
-                                _mm512_mask_permutexvar_epi32(least, inside[b], taken[b], all)
-                            };
+    for time in 0..times {
+        let [from, to] = apart.map(|plane| time * S * plane);
+        let (x, dy, dx) = (x.wrapping_add(from), dy.wrapping_add(to), dx.wrapping_add(from));
+        let mut ahead = 0;
+        // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
+        unsafe {
+            if !order::<K, S>(p, x, keys.0.as_mut_ptr()) {
+                return time;
+            }
+            for first in (0..width).step_by(pitch) {
+                let left = first as isize - turn as isize;
+                let place = left + before[1] as isize;
+                let there: [[u16; S]; V] =
+                    std::array::from_fn(|v| masks(place + (v * LANES) as isize, columns));
+                // What is written beyond the pitch is written again with the next.
+                let written: [u16; V] =
+                    std::array::from_fn(|v| masks::<S>(0, width.saturating_sub(first + v * LANES))[0]);
+                let mut all = [Rows::<K>::new(); V];
+                let (mut taps, mut q) = ([Taps::default(); K], 0);
+                // One row after the other, each with its place known to the compiler: nothing moves from place to place.
+                macro_rules! row {
+                ($place:literal) => {
+                    if $place < K {
+                        const P: usize = $place;
+                        let i = q.wrapping_sub(before[0]);
+                        let mut tops = [least; V];
+                        if i < height {
+                            let row = keys.0.as_ptr().wrapping_add(begin + i * stride);
+                            for (v, top) in tops.iter_mut().enumerate() {
+                                let mut pixels = [least; K];
+                                for (b, pixels) in pixels.iter_mut().enumerate() {
+                                    *pixels = if S == 1 {
+                                        let at = row.wrapping_offset(left).wrapping_add(b + v * LANES);
+                                        _mm512_loadu_si512(at.cast())
+                                    } else {
+                                        let all = _mm512_loadu_si512(row.cast());
+                                        _mm512_mask_permutexvar_epi32(least, inside[b], taken[b], all)
+                                    };
+                                }
+                                let a = Pair::new(pixels[0], pixels[1]);
+                                let b = Pair::new(pixels[K - 3], pixels[K - 2]);
+                                let peak;
+                                (*top, peak) = largest::<K>(a, b, pixels[K - 1]);
+                                taps[P].iter_mut().zip(peak).for_each(|(taps, peak)| taps[v] = peak);
+                            }
                         }
-                        let a = Pair::new(pixels[0], pixels[1]);
-                        let b = Pair::new(pixels[K - 3], pixels[K - 2]);
-                        let peak;
-                        (*top, peak) = largest::<K>(a, b, pixels[K - 1]);
-                        taps[newest].iter_mut().zip(peak).for_each(|(taps, peak)| taps[v] = peak);
-                    }
-                }
-                newest = if newest + 1 < K { newest + 1 } else { 0 };
-                for (rows, top) in all.iter_mut().zip(tops) {
-                    rows.enter(top);
-                }
-                let r = q.wrapping_sub(K - 1);
-                if r < rows {
-                    let dy = dy.wrapping_add(r * columns).wrapping_offset(place);
-                    for (v, rows) in all.iter_mut().enumerate() {
-                        // The first-level cache is asked for gradients some rows ahead: they were waited for.
-                        _mm_prefetch::<_MM_HINT_T0>(dy.wrapping_add(4 * columns + v * LANES).cast());
-                        rows.choose(load(dy.wrapping_add(v * LANES), apart[1], there[v]));
-                    }
-                }
-                let r = r.wrapping_sub(before[0]);
-                if r < height {
-                    // The oldest taps are where the newest will be.
-                    let taps = taps[newest];
-                    let mut parts = [[zero; K]; V];
-                    for (v, parts) in parts.iter_mut().enumerate() {
-                        *parts = divide::<K>(all[v].sums[0], taps.map(|tap| tap[v]));
-                    }
-                    for v in 0..V {
-                        let mut given = [zero; K];
-                        for (b, given) in given.iter_mut().enumerate() {
-                            let [low, high] = [parts[v][b], parts[(v + 1).min(V - 1)][b]];
-                            *given = if S == 1 {
-                                later::<K>(b, low, high)
-                            } else {
-                                _mm512_permutexvar_ps(back[b], low)
-                            };
+                        for (rows, top) in all.iter_mut().zip(tops) {
+                            rows.enter::<P>(top);
                         }
-                        // Not one after the other: each would wait for the one before.
-                        let mut out = _mm512_add_ps(given[0], given[1]);
-                        if K == 5 {
-                            out = _mm512_add_ps(out, _mm512_add_ps(given[2], given[3]));
+                        let r = q.wrapping_sub(K - 1);
+                        if r < rows {
+                            let dy = dy.wrapping_add(r * columns).wrapping_offset(place);
+                            for (v, rows) in all.iter_mut().enumerate() {
+                                // The first-level cache is asked for gradients some rows ahead: they were waited for.
+                                _mm_prefetch::<_MM_HINT_T0>(dy.wrapping_add(4 * columns + v * LANES).cast());
+                                rows.choose::<P>(load(dy.wrapping_add(v * LANES), apart[1], there[v]));
+                            }
                         }
-                        out = _mm512_add_ps(out, given[K - 1]);
-                        let at = dx.wrapping_add(r * width + first + v * LANES);
-                        match (S, written[v]) {
-                            (1, u16::MAX) => _mm512_storeu_ps(at, out),
-                            (_, mask) => store::<S>(out, at, apart[0], mask),
+                        let r = r.wrapping_sub(before[0]);
+                        if r < height {
+                            // The oldest row is where the next will be.
+                            let oldest = (P + 1) % K;
+                            let taps = taps[oldest];
+                            let mut parts = [[zero; K]; V];
+                            for (v, parts) in parts.iter_mut().enumerate() {
+                                *parts = divide::<K>(all[v].sums[oldest], taps.map(|tap| tap[v]));
+                            }
+                            for v in 0..V {
+                                let mut given = [zero; K];
+                                for (b, given) in given.iter_mut().enumerate() {
+                                    let [low, high] = [parts[v][b], parts[(v + 1).min(V - 1)][b]];
+                                    *given = if S == 1 {
+                                        later::<K>(b, low, high)
+                                    } else {
+                                        _mm512_permutexvar_ps(back[b], low)
+                                    };
+                                }
+                                // Not one after the other: each would wait for the one before.
+                                let mut out = _mm512_add_ps(given[0], given[1]);
+                                if K == 5 {
+                                    out = _mm512_add_ps(out, _mm512_add_ps(given[2], given[3]));
+                                }
+                                out = _mm512_add_ps(out, given[K - 1]);
+                                let at = dx.wrapping_add(r * width + first + v * LANES);
+                                match (S, written[v]) {
+                                    (1, u16::MAX) => _mm512_storeu_ps(at, out),
+                                    (_, mask) => store::<S>(out, at, apart[0], mask),
+                                }
+                                soon(x.wrapping_add(S * apart[0] + ahead));
+                                soon(dy.wrapping_add(S * apart[1] + ahead));
+                                soon(dx.cast_const().wrapping_add(S * apart[0] + ahead));
+                                ahead += LANES;
+                            }
                         }
-                        soon(x.wrapping_add(S * apart[0] + ahead));
-                        soon(dy.wrapping_add(S * apart[1] + ahead));
-                        soon(dx.cast_const().wrapping_add(S * apart[0] + ahead));
-                        ahead += LANES;
+                        q += 1;
                     }
+                };
+            }
+                while q < height + before[0] + K - 1 {
+                    row!(0);
+                    row!(1);
+                    row!(2);
+                    row!(3);
+                    row!(4);
                 }
             }
         }
     }
-    true
+    times
 }
