@@ -9,7 +9,7 @@ use super::beside::{AREA, Beside};
 use super::few::{self, Columns};
 use super::near;
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
-use super::spread::{self, Band};
+use super::spread::{self, Band, Bands};
 use super::straight;
 use super::two;
 use super::{Shape, Shares};
@@ -248,7 +248,8 @@ lanes! {
     /// The gradient of some planes of a mean.
     pub(super) fn mean(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, shares: &Shares, dy: &[f32], dx: &mut [f32]) {
         let Aligned(sums) = &mut Aligned([[0f32; ROW]; RING]);
-        let bands = &Band::all(s);
+        let bands = Bands::new(s);
+        let bands = bands.all();
         let Some(beside) = beside else {
             if let Some(vectors) = straight::vectors::<L>(s) {
                 return straight::slopes(l, vectors, (s, runs, shares), bands, dy, dx);

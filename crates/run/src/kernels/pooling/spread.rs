@@ -4,7 +4,7 @@
 //! windows are added up column by column, these sums are handed on to the pixels of its first row, and the others are copies
 //! of it.
 
-use super::rows::{LANES, RING, Row, Runs, Slopes, put};
+use super::rows::{LANES, RING, ROW, Row, Runs, Slopes, put};
 use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
 
@@ -28,7 +28,7 @@ impl<const W: usize> Slopes for Whole<'_, W> {
 }
 
 /// Rows of pixels that the same rows of windows cover: the first of either, and how many.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Band {
     pub first: usize,
     pub count: usize,
@@ -36,12 +36,19 @@ pub(super) struct Band {
     pub windows: usize,
 }
 
-impl Band {
-    /// The bands of a plane, from above.
-    pub fn all(s: &Shape) -> Vec<Band> {
+/// The bands of a plane, from above: a window ends one and begins one.
+pub(super) struct Bands {
+    all: [Band; 2 * ROW + 1],
+    count: usize,
+}
+
+impl Bands {
+    /// Those of a plane whose windows fit a row.
+    pub fn new(s: &Shape) -> Bands {
+        let mut bands = Bands { all: [Band::default(); 2 * ROW + 1], count: 0 };
         let [stride, before, window] =
             [s.form.stride[0], s.form.padding[0], s.form.window[0]].map(|n| n as usize);
-        let (mut bands, mut first) = (Vec::new(), 0);
+        let mut first = 0;
         while first < s.from[0] {
             let low = (first + before + 1).saturating_sub(window).div_ceil(stride).min(s.to[0]);
             let high = ((first + before) / stride + 1).min(s.to[0]).max(low);
@@ -53,12 +60,20 @@ impl Band {
             if low < high {
                 end = end.min(low * stride + window - before);
             }
-            bands.push(Band { first, count: end - first, low, windows: high - low });
+            bands.all[bands.count] = Band { first, count: end - first, low, windows: high - low };
+            bands.count += 1;
             first = end;
         }
         bands
     }
 
+    /// All of them.
+    pub fn all(&self) -> &[Band] {
+        &self.all[..self.count]
+    }
+}
+
+impl Band {
     /// Adds up the gradients of the windows, column by column.
     #[inline(always)]
     fn add_up<L: Lanes>(&self, l: L, to: usize, shares: &Shares, dy: &[f32], sums: &mut Row) {
