@@ -229,11 +229,11 @@ impl Norm {
         };
         for (n, (x, dy)) in rows.enumerate() {
             add_slopes(plain, weighed, x, dy, spread_out);
-            if (n + 1) % SAMPLES == 0 {
+            if (n + 1).is_multiple_of(SAMPLES) {
                 add_up(plain, weighed);
             }
         }
-        if self.batch % SAMPLES > 0 {
+        if !self.batch.is_multiple_of(SAMPLES) {
             add_up(plain, weighed);
         }
     }
