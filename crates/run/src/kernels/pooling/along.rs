@@ -126,8 +126,7 @@ pub(super) fn plane<L: Lanes, F: Fold, const W: usize>(
 
 #[cfg(test)]
 mod tests {
-    use tiercel_workload::graph::{Pool, PoolKind};
-
+    use super::super::back::tests::neighbours;
     use super::super::{largest, mean, plain};
     use super::*;
 
@@ -148,16 +147,8 @@ mod tests {
     fn neighbouring_windows_are_as_good_as_single_ones() {
         let (mut random, mut tried) = (fastrand::Rng::with_seed(23), 0);
         for _ in 0..300 {
-            let window = [3, 5][random.usize(..2)];
-            let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..window));
-            let from: [usize; 2] = std::array::from_fn(|axis| random.usize(1..[14, 90][axis]));
-            let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2] + 1;
-            if (0..2).any(|axis| ends(axis) <= window) {
-                continue;
-            }
-            let to = [0, 1].map(|axis| ends(axis) - window);
-            let (kind, window, padding) = (PoolKind::Max, [window as u64; 2], padding.map(|n| n as u64));
-            let s = Shape { form: Pool { kind, window, stride: [1; 2], padding, ceil: false }, from, to };
+            let Some(s) = neighbours([14, 90], &mut random) else { continue };
+            let (from, to) = (s.from, s.to);
             let Some(runs) = Runs::new(&s).filter(|_| here(&s)) else { continue };
             tried += 1;
             let planes = random.usize(1..4);

@@ -328,6 +328,20 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// Random windows of three by three or five by five that are neighbours, over images smaller than `most`, if any fit.
+    pub fn neighbours(most: [usize; 2], random: &mut fastrand::Rng) -> Option<Shape> {
+        let window = [3, 5][random.usize(..2)];
+        let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..window));
+        let from: [usize; 2] = std::array::from_fn(|axis| random.usize(1..most[axis]));
+        let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2] + 1;
+        if (0..2).any(|axis| ends(axis) <= window) {
+            return None;
+        }
+        let to = [0, 1].map(|axis| ends(axis) - window);
+        let (kind, window, padding) = (PoolKind::Max, [window as u64; 2], padding.map(|n| n as u64));
+        Some(Shape { form: Pool { kind, window, stride: [1; 2], padding, ceil: false }, from, to })
+    }
+
     /// The gradients of maxima of some random planes are those of single windows. Sums of such gradients are exact, whatever
     /// the order; many pixels are equal, and in some planes one is not finite.
     pub fn check(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
@@ -360,16 +374,8 @@ pub(super) mod tests {
     fn neighbouring_windows_are_as_good_as_single_ones() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..400 {
-            let window = [3, 5][random.usize(..2)];
-            let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..window));
-            let from: [usize; 2] = std::array::from_fn(|axis| random.usize(1..[12, 70][axis]));
-            let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2] + 1;
-            if (0..2).any(|axis| ends(axis) <= window) {
-                continue;
-            }
-            let to = [0, 1].map(|axis| ends(axis) - window);
-            let (kind, window, padding) = (PoolKind::Max, [window as u64; 2], padding.map(|n| n as u64));
-            let s = Shape { form: Pool { kind, window, stride: [1; 2], padding, ceil: false }, from, to };
+            let Some(s) = neighbours([12, 70], &mut random) else { continue };
+            let (from, to) = (s.from, s.to);
             let Some(peaks) = s.peaks() else { continue };
             let (planes, strange) = (random.usize(1..10), random.usize(..300) + 1);
             let mut pixel = || match random.usize(..300) {
