@@ -12,7 +12,7 @@ const UNSAFE: [&str; 35] = [
     "crates/profile/src/accesses/faults.rs",
     "crates/profile/tests/accesses.rs",
     "crates/run/benches/copy.rs",
-    "crates/run/benches/kernels/main.rs",
+    "crates/run/benches/kernels/machine.rs",
     "crates/run/src/cores.rs",
     "crates/run/src/host/file.rs",
     "crates/run/src/host/memory.rs",
