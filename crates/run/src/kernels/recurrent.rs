@@ -2,9 +2,10 @@
 
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Rows, multiply};
-use super::linear::column_sums;
+use super::linear::{self, column_sums};
 use super::math::{sigmoid, tanh};
-use super::simd::wide;
+use super::shallow;
+use super::simd::{Lying, wide};
 
 /// Scratch numbers of any of the three kernels: that of its largest product.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
@@ -15,14 +16,17 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
         }
         tiercel_workload::graph::Op::LstmCellBackwardData => {
             let (b, n, input) = (call.dim(0, 0), call.dim(0, 1), call.dim(2, 1));
-            [Extent::new(b, input, 4 * n), Extent::new(b, n, 4 * n)]
+            [linear::slopes(b, input, 4 * n), linear::slopes(b, n, 4 * n)]
         }
         _ => {
             let (b, input, n) = (call.dim(0, 0), call.dim(0, 1), call.dim(1, 1));
             [Extent::new(4 * n, input, b), Extent::new(4 * n, n, b)]
         }
     };
-    extents.iter().map(Extent::scratch).max().unwrap_or(0) * threads
+    let room = |e: &Extent| {
+        if e.depth <= linear::SOME { e.scratch().max(shallow::scratch(*e)) } else { e.scratch() }
+    };
+    extents.iter().map(room).max().unwrap_or(0) * threads
 }
 
 wide! {
@@ -109,7 +113,7 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     });
     for (w, out, width) in [(wx, dx, input), (wh, old_dh, n)] {
         let (a, w) = (Matrix::by_line(dgates, 4 * n), Matrix::by_depth(w, width));
-        let e = Extent::new(b, width, 4 * n);
+        let e = linear::slopes(b, width, 4 * n);
         multiply(args.pool, e, &a, &w, &Rows::new(out, e.columns, Bias::None), scratch);
     }
     Ok(())
@@ -122,8 +126,13 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     let add = args.call.inputs.len() > 3;
     for (x, dw, width) in [(x, dwx, input), (h, dwh, n)] {
-        let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
         let e = Extent::new(4 * n, width, b);
+        if b <= linear::SOME {
+            let a = Lying { numbers: dgates, row: 1, along: 4 * n };
+            shallow::multiply(args.pool, e, a, x, (dw, add), scratch);
+            continue;
+        }
+        let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
         let bias = if add { Bias::Add } else { Bias::None };
         multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, bias), scratch);
     }

@@ -289,14 +289,6 @@ impl<'s, T> OneBox<'s, T> {
         unsafe { std::slice::from_raw_parts_mut(self.numbers.start.add(place.start), place.len()) }
     }
 
-    /// These numbers, to be read.
-    #[inline(always)]
-    pub fn peek(&self, at: [usize; 3]) -> &[T] {
-        let place = self.place(at);
-        // SAFETY: as above; nobody writes while the box is borrowed.
-        unsafe { std::slice::from_raw_parts(self.numbers.start.add(place.start), place.len()) }
-    }
-
     /// Where all numbers of the box are with this index on the first axis, if the last two axes are not cut.
     #[inline(always)]
     fn place_slab(&self, at: usize) -> Range<usize> {

@@ -4,12 +4,14 @@
 //! exists. A strided convolution's gradient by its input (which is also a transposed convolution) is cut into phases:
 //! the pixels whose row and column have the same remainder by the stride see the same taps, so each phase is a plain
 //! convolution of stride 1 that writes every so-manieth pixel. Where products would be small (first layers, groups,
-//! depthwise convolutions) there are other ways, without packing (`direct.rs`, `slope.rs`, `depthwise.rs`).
+//! depthwise convolutions) there are other ways, without packing (`direct.rs`, `slope.rs`, `depthwise.rs`); and a window that
+//! is the whole image makes a linear layer (`whole.rs`).
 
 mod depthwise;
 mod direct;
 mod frame;
 mod slope;
+mod whole;
 mod window;
 
 use tiercel_workload::graph::{Conv, Op};
@@ -23,6 +25,7 @@ use super::simd::wide;
 use depthwise::Planes as Depthwise;
 use direct::Direct;
 use slope::Slope;
+use whole::Whole;
 use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows, lattice};
 
 /// An image tensor: batch, channels, height, width.
@@ -139,6 +142,9 @@ fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent 
 /// Scratch numbers that a call needs.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let (task, geometry) = geometry(call);
+    if let Some(whole) = Whole::new(&geometry) {
+        return whole.scratch(task) * threads;
+    }
     if Depthwise::new(&geometry, task).is_some() {
         return 0;
     }
@@ -186,6 +192,9 @@ fn across(
     to: &mut [f32],
     scratch: &mut [f32],
 ) {
+    if let Some(whole) = Whole::new(g) {
+        return whole.run(pool, task, (w, bias), from, to, scratch);
+    }
     if let Some(planes) = Depthwise::new(g, task) {
         return planes.run(pool, w, bias, from, to);
     }
@@ -265,7 +274,9 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (_, g) = geometry(args.call);
     let transposed = matches!(args.call.op, Op::ConvBackwardWeight(c) if c.transposed);
     let (wide_side, narrow_side) = if transposed { (dy, x) } else { (x, dy) };
-    if let Some(planes) = Depthwise::new(&g, Task::Weight) {
+    if let Some(whole) = Whole::new(&g) {
+        whole.slope(args.pool, [wide_side, narrow_side], dw, scratch);
+    } else if let Some(planes) = Depthwise::new(&g, Task::Weight) {
         planes.slope(args.pool, wide_side, narrow_side, dw);
     } else if let Some(slope) = Slope::new(&g) {
         slope.run(args.pool, wide_side, narrow_side, dw, scratch);
