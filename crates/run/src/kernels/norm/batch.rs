@@ -1,9 +1,9 @@
 //! Batch norm and its gradients: every channel has statistics of its own, over all samples.
 //!
-//! A channel's planes lie far apart, one in each sample. Large ones are taken a channel at a time: its statistics, then its
-//! results. Small ones are taken many channels at a time, as they lie side by side in a sample: sums are kept for every
-//! place of their planes, over samples, and each channel adds up its own at the end. So memory is read in long stretches,
-//! whatever the size of a plane, and never at distances that are in each other's way in the cache.
+//! A channel's planes lie far apart, one in each sample, but those of neighbouring channels lie side by side. So channels are
+//! taken many at a time, as far as the cache has room for them: their statistics, then their results. Memory is then read
+//! and written in long stretches, whatever the size of a plane. Of small planes, sums are kept for every place over all
+//! samples, and each channel adds up its own at the end; of large ones, each is added up by itself.
 
 use std::ops::Range;
 
@@ -15,6 +15,12 @@ use super::{Moments, PIECE, sum};
 
 /// The most numbers of a sample that are taken at a time, where planes are small.
 const ROW: usize = 1024;
+
+/// The largest small planes.
+const SMALL: usize = 64;
+
+/// Numbers of all samples that are taken at a time, where planes are large: half of a second-level cache.
+const TOGETHER: usize = 128 << 10;
 
 /// Samples whose sums are kept in f32; those are added in f64.
 const SAMPLES: usize = 32;
@@ -133,12 +139,15 @@ impl Norm {
         let shape = call.whole(&call.inputs);
         let (batch, channels) = (shape.dim(0) as usize, shape.dim(1) as usize);
         let plane = shape.elements() as usize / (batch * channels);
-        Norm { batch, channels, plane, group: (ROW / plane.max(1)).clamp(1, GROUP) }
+        let most = if plane <= SMALL { ROW / plane.max(1) } else { TOGETHER / (batch * plane).max(1) };
+        // There are some groups for every thread.
+        let group = most.min(channels / 16).clamp(1, GROUP);
+        Norm { batch, channels, plane, group }
     }
 
     /// Whether planes are so small that channels are taken together.
     fn is_small(&self) -> bool {
-        self.plane <= ROW
+        self.plane <= SMALL
     }
 
     /// Results: every part in boxes of a group of channels.
@@ -171,7 +180,10 @@ impl Norm {
     fn moments(&self, x: &Samples<'_>, group: &Range<usize>, moments: &mut [Moments]) {
         moments.fill(Moments::default());
         if !self.is_small() {
-            (0..self.batch).for_each(|n| moments[0].add(self.row(x, n, group)));
+            for n in 0..self.batch {
+                let planes = self.row(x, n, group).chunks_exact(self.plane);
+                planes.zip(&mut *moments).for_each(|(plane, moments)| moments.add(plane));
+            }
             return;
         }
         let (mut sums, mut squares): (Row, Row) = ([0.0; ROW], [0.0; ROW]);
@@ -209,8 +221,11 @@ impl Norm {
         };
         if !self.is_small() {
             for (x, dy) in rows {
-                let pieces = x.chunks(PIECE).zip(dy.chunks(PIECE));
-                pieces.for_each(|(x, dy)| more(0, slopes(x, dy, means[0])));
+                let planes = x.chunks_exact(self.plane).zip(dy.chunks_exact(self.plane));
+                for (at, (x, dy)) in planes.enumerate() {
+                    let pieces = x.chunks(PIECE).zip(dy.chunks(PIECE));
+                    pieces.for_each(|(x, dy)| more(at, slopes(x, dy, means[at])));
+                }
             }
             return;
         }
@@ -266,13 +281,17 @@ pub(in super::super) fn batch(mut args: Args<'_, '_>, epsilon: f32, momentum: f3
             }
             let scale = |i: usize| gamma[group.start + i] * deviations[i];
             let shift = |i: usize| beta[group.start + i] - means[i] * scale(i);
-            spread(&mut scales, plane, (0..group.len()).map(scale));
-            spread(&mut shifts, plane, (0..group.len()).map(shift));
+            if norm.is_small() {
+                spread(&mut scales, plane, (0..group.len()).map(scale));
+                spread(&mut shifts, plane, (0..group.len()).map(shift));
+            }
             each_sample(&mut y, unit, |n, y| {
                 let x = norm.row(&x, n, &group);
-                match norm.is_small() {
-                    true => affine(y, x, &scales, &shifts),
-                    false => affine_plane(y, x, scale(0), shift(0)),
+                if norm.is_small() {
+                    return affine(y, x, &scales, &shifts);
+                }
+                for (i, (y, x)) in y.chunks_exact_mut(plane).zip(x.chunks_exact(plane)).enumerate() {
+                    affine_plane(y, x, scale(i), shift(i));
                 }
             });
         }
@@ -333,14 +352,19 @@ pub(in super::super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), Str
             let b = |i: usize| -a(i) * deviations[i] * dgamma[i] / count;
             let c = |i: usize| -a(i) * dbeta[i] / count - b(i) * means[i];
             let [by_slope, by_number, shifts] = &mut factors;
-            spread(by_slope, plane, (0..group.len()).map(a));
-            spread(by_number, plane, (0..group.len()).map(b));
-            spread(shifts, plane, (0..group.len()).map(c));
+            if norm.is_small() {
+                spread(by_slope, plane, (0..group.len()).map(a));
+                spread(by_number, plane, (0..group.len()).map(b));
+                spread(shifts, plane, (0..group.len()).map(c));
+            }
             each_sample(&mut dx, unit, |n, dx| {
                 let (x, dy) = (norm.row(&x, n, &group), dy.as_ref().map(|dy| norm.row(dy, n, &group)));
-                match norm.is_small() {
-                    true => slope(dx, dy, x, by_slope, by_number, shifts),
-                    false => slope_plane(dx, dy, x, [a(0), b(0), c(0)]),
+                if norm.is_small() {
+                    return slope(dx, dy, x, by_slope, by_number, shifts);
+                }
+                for (i, (dx, x)) in dx.chunks_exact_mut(plane).zip(x.chunks_exact(plane)).enumerate() {
+                    let dy = dy.map(|dy| &dy[i * plane..][..plane]);
+                    slope_plane(dx, dy, x, [a(i), b(i), c(i)]);
                 }
             });
         }
