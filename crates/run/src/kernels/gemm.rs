@@ -30,12 +30,8 @@ const PANELS: usize = 4;
 /// The same where they are not deep: with vectors of 16 a page of every row.
 const WIDE: usize = 32;
 
-/// The depth of a panel where there are few rows: what it takes to copy B then counts for more than what it takes to add
-/// to C again, and memory gives longer stretches of fewer rows faster.
-const SHALLOW: usize = 64;
-
 const _: () = assert!((PART as usize).is_multiple_of(DEPTH), "parts are whole blocks");
-const _: () = assert!((PART as usize).is_multiple_of(SHALLOW), "parts are whole blocks");
+const _: () = assert!((PART as usize).is_multiple_of(Extent::SHALLOW), "parts are whole blocks");
 
 /// An operand of which panels can be copied.
 pub trait Pack: Sync {
@@ -93,6 +89,10 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// The depth of a panel where there are few rows: what it takes to copy B then counts for more than what it takes to
+    /// add to C again, and memory gives longer stretches of fewer rows faster.
+    pub const SHALLOW: usize = 64;
+
     /// A product of these extents, in blocks of about equal depth.
     pub fn new(rows: usize, columns: usize, depth: usize) -> Extent {
         Extent::in_units(rows, columns, depth, 1)
@@ -114,7 +114,7 @@ impl Extent {
 
     /// The same for few rows, of a B that lies in rows far longer than a panel is wide.
     pub fn shallow(self) -> Extent {
-        Extent { block: SHALLOW, panels: WIDE, ..self }
+        Extent { block: Extent::SHALLOW, panels: WIDE, ..self }
     }
 
     /// How many panels of B there is room for.
@@ -208,37 +208,45 @@ pub fn multiply_part(
                 let stride = lines.len();
                 a.pack(depth.clone(), lines, stride, &mut packed[i * tile.rows * deep..]);
             }
-            for column in columns.clone().step_by(wide) {
-                let lines = column..(column + wide).min(columns.end);
-                let vectors = lines.len().div_ceil(tile.lanes);
-                let stride = vectors * tile.lanes;
-                // Where several panels are copied at once, this one may be there already.
-                let nth = (column - columns.start) % together / wide;
-                let whole = column..(column + together).min(column + (columns.end - column) / wide * wide);
-                if nth == 0 && whole.len() > wide {
-                    b.pack_all(depth.clone(), whole, wide, packed_b);
-                } else if nth == 0 || lines.len() < wide {
-                    b.pack(depth.clone(), lines.clone(), stride, &mut packed_b[nth * deep * wide..]);
+            for group in columns.clone().step_by(together) {
+                let here = group..(group + together).min(columns.end);
+                let whole = here.len() / wide * wide;
+                if whole > wide {
+                    b.pack_all(depth.clone(), group..group + whole, wide, packed_b);
+                } else if whole > 0 {
+                    b.pack(depth.clone(), group..group + whole, wide, packed_b);
                 }
-                let panel = &packed_b[nth * deep * wide..];
+                if whole < here.len() {
+                    let stride = (here.len() - whole).next_multiple_of(tile.lanes);
+                    b.pack(depth.clone(), group + whole..here.end, stride, &mut packed_b[whole * deep..]);
+                }
                 // What is copied after these panels, the next ones or the first of the next block of depth, comes while
                 // these are multiplied: a depth of it with every piece, where a depth is much.
-                let group = column - nth * wide;
-                let (mut ahead, from) = match group + together {
+                let (mut ahead, from) = match here.end {
                     _ if extent.panels < WIDE => (0..0, columns.start),
                     next if next < columns.end => (depth.clone(), next),
                     _ => (depth.end..(depth.end + block).min(extent.depth), columns.start),
                 };
                 let soon = from..(from + together).min(columns.end);
-                ahead.start = ahead.end.min(ahead.start + nth * some.len().div_ceil(tile.rows));
-                for (i, row) in some.clone().step_by(tile.rows).enumerate() {
+                let (panels, high) = (here.len().div_ceil(wide), some.len().div_ceil(tile.rows));
+                for step in 0..panels * high {
+                    // Many panels meet the same rows of A one after the other, so that rows of C are written in longer
+                    // stretches, too; few stay in the first-level cache, and meet all rows.
+                    let (nth, i) = match extent.panels < WIDE {
+                        true => (step / high, step % high),
+                        false => (step % panels, step / panels),
+                    };
+                    let lines = group + nth * wide..(group + (nth + 1) * wide).min(here.end);
+                    let vectors = lines.len().div_ceil(tile.lanes);
+                    let row = some.start + i * tile.rows;
                     let high = tile.rows.min(some.end - row);
                     c.expect(row..row + high, lines.clone());
-                    let packed = &packed[i * tile.rows * deep..];
+                    let (packed, panel) = (&packed[i * tile.rows * deep..], &packed_b[nth * deep * wide..]);
                     let read = ahead.next().map_or(&[][..], |depth| b.ahead(depth, soon.clone()));
                     let soon = Soon { read, ..Soon::NOTHING };
                     simd::product_ahead(deep, (high, vectors), packed, panel, &mut piece, soon);
-                    how.take(c, row..row + high, lines.clone(), (&piece, stride), at == 0);
+                    let stride = vectors * tile.lanes;
+                    how.take(c, row..row + high, lines, (&piece, stride), at == 0);
                 }
             }
         }

@@ -66,6 +66,14 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
         few::results(args.pool, e, x, w, bias, y);
         return Ok(());
     }
+    if e.columns == 1 && !to.is_apart() {
+        // The other way round: the samples are the weights of one sample.
+        few::results(args.pool, Extent::new(1, e.rows, e.depth), w, x, None, y);
+        if let Some(bias) = bias {
+            y.iter_mut().for_each(|y| *y += bias[0]);
+        }
+        return Ok(());
+    }
     if narrow(e) && !to.is_apart() {
         few_results(args.pool, e, x, w, bias, y, scratch);
         return Ok(());

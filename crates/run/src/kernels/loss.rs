@@ -1,7 +1,7 @@
 //! Softmax, cross-entropy, binary cross-entropy and the mean of squares, with their gradients.
 
 use super::args::{Args, Ids};
-use super::math::{exp, ln, ln_1p_exp, sigmoid, vectors};
+use super::math::{ln, ln_1p_exp, sigmoid, vectors};
 use super::pool::Pool;
 use super::simd::{Lanes, PARTS as LANES, Sums, halves, lanes, transpose, wide};
 
@@ -32,28 +32,29 @@ pub(super) fn larger(best: f32, x: f32) -> f32 {
     if x > best { x } else { best }
 }
 
-/// Replaces every element by e^(x − shift) and returns the sum.
+/// Vectors of a row whose exponentials are computed at once: each would wait for itself.
+const ROW: usize = 4;
+
+/// `y` becomes e^(x − shift), of itself where `x` is absent; returns the sum.
 #[inline(always)]
-fn exponentials<L: Lanes>(l: L, row: &mut [f32], shift: f32) -> f32 {
+fn exponentials<L: Lanes>(l: L, x: Option<&[f32]>, y: &mut [f32], shift: f32) -> f32 {
+    let (len, minus) = (y.len(), l.splat(-shift));
     let mut sums = Sums::new(l);
-    let (whole, rest) = row.as_chunks_mut::<LANES>();
-    for chunk in whole {
-        chunk.iter_mut().for_each(|x| *x = exp(*x - shift));
-        for part in (0..LANES).step_by(L::COUNT) {
-            sums.add(l, part, l.load(chunk, part));
+    let many = len / (ROW * L::COUNT) * (ROW * L::COUNT);
+    for at in (0..many).step_by(ROW * L::COUNT) {
+        let mut some = [minus; ROW];
+        for (v, some) in some.iter_mut().enumerate() {
+            *some = l.add(l.load(x.unwrap_or(y), at + v * L::COUNT), minus);
+        }
+        for (v, e) in vectors::exp_below(l, some).into_iter().enumerate() {
+            l.store(e, y, at + v * L::COUNT);
+            sums.add(l, v * L::COUNT % LANES, e);
         }
     }
-    if !rest.is_empty() {
-        // A whole vector of them takes as long as one.
-        let mut last = [0f32; LANES];
-        for part in (0..LANES).step_by(L::COUNT) {
-            l.store(l.load_some(rest, part), &mut last, part);
-        }
-        last.iter_mut().for_each(|x| *x = exp(*x - shift));
-        for part in (0..LANES).step_by(L::COUNT) {
-            l.store_some(l.load(&last, part), rest, part);
-            sums.add(l, part, l.load_some(&last[..rest.len()], part));
-        }
+    for at in (many..len).step_by(L::COUNT) {
+        let [e] = vectors::exp_below(l, [l.add(l.load_some(x.unwrap_or(y), at), minus)]);
+        l.store_some(e, y, at);
+        sums.add(l, at % LANES, l.load_some(y, at));
     }
     sums.total(l)
 }
@@ -70,19 +71,20 @@ fn scale<L: Lanes>(l: L, row: &mut [f32], factor: f32) {
     }
 }
 
-/// Replaces a row by its softmax; returns its largest element, and the sum of its exponentials.
+/// `y` becomes the softmax of a row, of itself where `x` is absent; returns the row's largest element, and the sum of its
+/// exponentials.
 #[inline(always)]
-pub(super) fn softmax_row<L: Lanes>(l: L, row: &mut [f32]) -> [f32; 2] {
-    let shift = largest(l, row);
-    let sum = exponentials(l, row, shift);
-    scale(l, row, 1.0 / sum);
+pub(super) fn softmax_row<L: Lanes>(l: L, x: Option<&[f32]>, y: &mut [f32]) -> [f32; 2] {
+    let shift = largest(l, x.unwrap_or(y));
+    let sum = exponentials(l, x, y, shift);
+    scale(l, y, 1.0 / sum);
     [shift, sum]
 }
 
 lanes! {
     /// The softmax of a long row.
-    fn softmax_long(l; row: &mut [f32]) -> [f32; 2] {
-        softmax_row(l, row)
+    fn softmax_long(l; x: Option<&[f32]>, y: &mut [f32]) -> [f32; 2] {
+        softmax_row(l, x, y)
     }
 }
 
@@ -189,10 +191,7 @@ fn softmax_rows(y: &mut [f32], x: Option<&[f32]>, width: usize, side: &mut Side)
     }
     let mut ends = [[0f32; SIDE]; 2];
     for (i, row) in y.chunks_exact_mut(width).enumerate() {
-        if let Some(x) = x {
-            row.copy_from_slice(&x[i * width..][..width]);
-        }
-        [ends[0][i], ends[1][i]] = softmax_long(row);
+        [ends[0][i], ends[1][i]] = softmax_long(x.map(|x| &x[i * width..][..width]), row);
     }
     ends
 }

@@ -185,7 +185,7 @@ lanes! {
         }
         for (r, row) in rows.chunks_exact_mut(width).enumerate() {
             let (row, rest) = row.split_at_mut(seen.row(r));
-            softmax_row(l, row);
+            softmax_row(l, None, row);
             rest.fill(0.0);
         }
     }

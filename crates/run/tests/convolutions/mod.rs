@@ -100,6 +100,23 @@ fn convolutions() {
     }
 }
 
+/// Windows that are the whole image, with something that is added to every channel.
+#[test]
+fn whole_images_have_a_bias() {
+    for (seed, (transposed, from, to, side)) in
+        [(false, 20, 3, 4), (false, 9, 12, 5), (true, 30, 4, 4), (true, 6, 3, 3)].into_iter().enumerate()
+    {
+        let conv = Conv { transposed, ..Conv::default() };
+        let x = if transposed { [3, from, 1, 1] } else { [3, from, side, side] };
+        let weight = if transposed { [from, to, side, side] } else { [to, from, side, side] };
+        let (single, numbers) = play(Op::Conv(conv), &[w(&x), w(&weight), w(&[to])], seed as u64);
+        let ys = single.program.graph.value(single.program.graph.nodes[0].outputs[0]).shape;
+        let (xs, ws, bias) = (Shape::from(x), Shape::from(weight), Some(single.operand(2)));
+        let expected = convolve(&conv, &f64s(single.operand(0)), xs, &f64s(single.operand(1)), ws, bias, ys);
+        close(&format!("{conv:?} of {xs} with {ws}"), results(&single, &numbers, 0), &expected, 2e-4);
+    }
+}
+
 /// The gradient of a convolution by its weights, pixel by pixel.
 fn weigh(c: &Conv, x: &[f64], xs: Shape, dy: &[f64], ys: Shape, ws: Shape) -> Vec<f64> {
     let d = |s: Shape, axis| s.dim(axis) as i64;
@@ -140,7 +157,8 @@ fn large_convolutions() {
     let plain = Conv::default();
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 31] = [
+    let whole = Conv { transposed: true, ..plain };
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 39] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -172,6 +190,16 @@ fn large_convolutions() {
         (Conv { groups: 5, ..same(3) }, [3, 5, 9, 20], 15, [3, 3]),
         (Conv { groups: 4, stride: [2; 2], ..same(3) }, [9, 32, 16, 16], 32, [3, 3]),
         (Conv { groups: 2, padding: [2, 1, 0, 2], ..plain }, [5, 8, 7, 9], 6, [3, 3]),
+        // Windows that are the whole image.
+        (plain, [5, 20, 4, 4], 1, [4, 4]),
+        (Conv { stride: [2; 2], padding: [0, 0, 1, 1], ..plain }, [3, 40, 3, 5], 30, [3, 5]),
+        (plain, [6, 17, 1, 1], 8, [1, 1]),
+        (whole, [4, 30, 1, 1], 7, [4, 3]),
+        (Conv { stride: [3; 2], ..whole }, [20, 9, 1, 1], 40, [2, 2]),
+        // Every pixel a window, of few channels and more.
+        (plain, [3, 12, 41, 39], 30, [1, 1]),
+        (plain, [2, 70, 37, 33], 20, [1, 1]),
+        (whole, [3, 20, 7, 9], 5, [1, 1]),
     ];
     for (seed, (conv, x, to, window)) in cases.into_iter().enumerate() {
         let weight = match conv.transposed {

@@ -117,6 +117,21 @@ impl Geometry {
         (self.wide.channels / self.groups, self.narrow.channels / self.groups)
     }
 
+    /// Whether every pixel is a window.
+    fn is_pointwise(&self) -> bool {
+        self.window == [1, 1]
+            && self.stride == [1, 1]
+            && self.before == [0, 0]
+            && self.wide.plane() == self.narrow.plane()
+    }
+
+    /// A product whose depth is channels times taps, in blocks of whole channels. Of few whole planes more is copied at once:
+    /// memory is read in longer stretches.
+    fn blocked(&self, rows: usize, columns: usize, channels: usize, taps: usize) -> Extent {
+        let extent = Extent::in_units(rows, columns, channels, taps);
+        if self.is_pointwise() && channels <= Extent::SHALLOW { extent.shallow() } else { extent }
+    }
+
     /// The side that a task reads, of those that compute one side from the other.
     fn read(&self, task: Task) -> Image {
         if task == Task::Wide { self.narrow } else { self.wide }
@@ -127,16 +142,11 @@ impl Geometry {
         let (wide, narrow) = self.group();
         let pixels = self.narrow.batch * self.narrow.plane();
         match task {
-            Task::Narrow => blocked(narrow, pixels, wide, self.taps()),
-            Task::Wide => blocked(wide, self.wide.batch * self.wide.plane(), narrow, self.taps()),
+            Task::Narrow => self.blocked(narrow, pixels, wide, self.taps()),
+            Task::Wide => self.blocked(wide, self.wide.batch * self.wide.plane(), narrow, self.taps()),
             Task::Weight => Extent::new(narrow, wide * self.taps(), pixels),
         }
     }
-}
-
-/// A product whose depth is channels times taps, in blocks of whole channels.
-fn blocked(rows: usize, columns: usize, channels: usize, taps: usize) -> Extent {
-    Extent::in_units(rows, columns, channels, taps)
 }
 
 /// Scratch numbers that a call needs.
@@ -160,7 +170,7 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     // Phases have fewer taps, whose blocks may be longer than those of all taps.
     let (wide, narrow) = geometry.group();
     let columns = geometry.wide.batch * geometry.wide.plane();
-    let most = |taps| blocked(wide, columns, narrow, taps).scratch();
+    let most = |taps| geometry.blocked(wide, columns, narrow, taps).scratch();
     (1..=geometry.taps()).map(most).max().unwrap_or(0) * threads
 }
 
@@ -227,7 +237,7 @@ fn across(
             let channels = group * narrow..(group + 1) * narrow;
             let lattice = lattice(g.narrow, channels, [g.narrow.height, g.narrow.width], [1, 1], [0, 0]);
             let planes = Planes { first: group * narrow, bias };
-            let extent = blocked(narrow, g.narrow.batch * g.narrow.plane(), wide, taps.len());
+            let extent = g.blocked(narrow, g.narrow.batch * g.narrow.plane(), wide, taps.len());
             let filter = Matrix::by_line(w, extent.depth);
             multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
             continue;
@@ -254,7 +264,7 @@ fn across(
                 taps: &taps,
             };
             let filter = Filter { numbers: w, line: g.taps(), channel: wide * g.taps(), taps: &taps };
-            let extent = blocked(wide, columns, narrow, taps.len());
+            let extent = g.blocked(wide, columns, narrow, taps.len());
             let lattice = lattice(g.wide, group * wide..(group + 1) * wide, grid, g.stride, phase);
             let planes = Planes { first: group * wide, bias };
             multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);

@@ -127,6 +127,21 @@ impl Window<'_> {
         }
     }
 
+    /// Whether windows are the pixels, one by one.
+    fn is_plain(&self) -> bool {
+        let one = |tap: Tap| tap.row == 0 && tap.column == 0;
+        let all = self.grid == [self.image.height, self.image.width] && self.stride == [1, 1];
+        all && self.taps.len() == 1 && one(self.taps.get(0))
+    }
+
+    /// Where these columns of a channel begin, if they lie side by side.
+    fn stretch(&self, channel: usize, columns: Range<usize>) -> Option<&[f32]> {
+        let plane = self.image.plane();
+        let (image, pixel) = (columns.start / plane, columns.start % plane);
+        let beside = self.is_plain() && pixel + columns.len() <= plane;
+        beside.then(|| &self.from(image, channel)[pixel..])
+    }
+
     /// The numbers from this channel of this image on.
     fn from(&self, image: usize, channel: usize) -> &[f32] {
         &self.numbers.from(image)[(self.first + channel) * self.image.plane()..]
@@ -158,6 +173,30 @@ impl Pack for Window<'_> {
             let from = (self.from(image, channels.start), plane, channels.len());
             runs.gather(vectors, from, (&mut out[t * stride..], taps * stride));
         }
+    }
+
+    fn together(&self) -> usize {
+        if self.is_plain() { usize::MAX } else { 1 }
+    }
+
+    fn pack_all(&self, depth: Range<usize>, lines: Range<usize>, wide: usize, out: &mut [f32]) {
+        let (deep, panels, plane) = (depth.len(), lines.len() / wide, self.image.plane());
+        match self.stretch(depth.start, lines.clone()) {
+            Some(from) => {
+                let counts = [deep, panels, wide];
+                lay(Layout { counts, from: [plane, wide, 1], to: [wide, deep * wide] }, from, 0.0, out);
+            }
+            None => {
+                for (at, first) in lines.step_by(wide).enumerate() {
+                    self.pack(depth.clone(), first..first + wide, wide, &mut out[at * deep * wide..]);
+                }
+            }
+        }
+    }
+
+    fn ahead(&self, depth: usize, lines: Range<usize>) -> &[f32] {
+        let len = lines.len();
+        self.stretch(depth, lines).map_or(&[], |numbers| &numbers[..len])
     }
 }
 
