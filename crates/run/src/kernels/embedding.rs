@@ -1,12 +1,13 @@
 //! Rows of tables: looking them up, their gradient, and updates of just those rows.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiercel_workload::graph::Optimizer;
 
-use super::args::{Args, Call};
+use super::args::{Args, Call, Ids};
 use super::elementwise::zip_part;
-use super::pool::part;
+use super::pool::{Pool, part};
 use super::room;
 use super::shares::{Cut, CutRows, Each};
 use super::simd::{fetch, foresee, wide};
@@ -66,10 +67,50 @@ pub(super) fn backward(mut args: Args<'_, '_>, bag: bool) -> Result<(), String> 
     Ok(())
 }
 
-/// Scratch numbers of an update of rows: the ids in order, twice, where the rows of threads begin, and one row of
-/// gradients for each thread.
+/// Scratch numbers of an update of rows: the ids in order, twice, where the rows and the ids of threads begin, and for each
+/// thread one row of gradients and how many ids there are of some rows.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
-    2 * room(2 * call.len(1)) + room(threads + 1) + threads * room(call.last(0))
+    2 * room(2 * call.len(1)) + 2 * room(threads + 1) + threads * (room(call.last(0)) + BUCKETS)
+}
+
+/// Stretches of rows whose ids are counted.
+const BUCKETS: usize = 1 << 11;
+
+/// Decides which rows each thread changes, so that it has about as many ids as others: where its rows begin, and how many ids
+/// are before them. `counts` are as many for every thread.
+fn deal(pool: &mut Pool, ids: Ids<'_>, rows: usize, counts: &mut [u32], [bounds, starts]: [&mut [u32]; 2]) {
+    bounds.fill(rows as u32);
+    starts.fill(ids.len() as u32);
+    (bounds[0], starts[0]) = (0, 0);
+    let threads = pool.threads();
+    if threads == 1 {
+        return;
+    }
+    let bits = usize::BITS - rows.saturating_sub(1).leading_zeros();
+    let shift = bits.saturating_sub(BUCKETS.ilog2());
+    pool.each(Each::new(counts, BUCKETS), |index, counts| {
+        counts.fill(0);
+        part(ids.len(), threads, index).for_each(|at| counts[ids.at(at) >> shift] += 1);
+    });
+    let (mut next, mut before) = (1, 0);
+    for bucket in 0..BUCKETS {
+        while next < threads && before >= part(ids.len(), threads, next).start {
+            (bounds[next], starts[next]) = ((bucket << shift).min(rows) as u32, before as u32);
+            next += 1;
+        }
+        before += counts.iter().skip(bucket).step_by(BUCKETS).map(|count| *count as usize).sum::<usize>();
+    }
+}
+
+/// Takes the ids of these rows, with their places, in order; there are as many as there is room for.
+fn choose(ids: impl Iterator<Item = usize>, own: Range<usize>, to: &mut [u64]) {
+    let mut count = 0;
+    for (at, id) in ids.enumerate() {
+        // Whether an id is among them is a matter of chance: a processor that had to guess would often be wrong.
+        let Some(place) = to.get_mut(count) else { return };
+        *place = (id as u64) << 32 | at as u64;
+        count += usize::from(own.contains(&id));
+    }
 }
 
 /// Sorts ids by their upper halves, which are below `rows`, keeping the order of equal ones; `other` is as long.
@@ -197,32 +238,29 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     let (order, rest) = args.scratch().split_at_mut(room(2 * ids.len()));
     let (other, rest) = rest.split_at_mut(room(2 * ids.len()));
     let threads = args.pool.threads();
-    let (bounds, sums) = rest.split_at_mut(room(threads + 1));
+    let (bounds, rest) = rest.split_at_mut(room(threads + 1));
+    let (starts, rest) = rest.split_at_mut(room(threads + 1));
+    let (counts, sums) = rest.split_at_mut(threads * BUCKETS);
+    let [bounds, starts] = [bounds, starts].map(|some| bytemuck::cast_slice_mut(&mut some[..threads + 1]));
+    deal(args.pool, ids, rows, bytemuck::cast_slice_mut(counts), [&mut *bounds, &mut *starts]);
     // Ids with their places, so that equal ids stand together and in order.
     let [order, other]: [&mut [u64]; 2] =
         [order, other].map(|half| bytemuck::cast_slice_mut(&mut half[..2 * ids.len()]));
-    order.iter_mut().enumerate().for_each(|(at, o)| *o = (ids.at(at) as u64) << 32 | at as u64);
-    let order = sort(order, other, rows);
-    let id = |at: usize| (order[at] >> 32) as usize;
-    // A thread begins where a new id does, and has the rows up to where the next one begins.
-    let begin = |index: usize| {
-        let at = part(order.len(), threads, index).start;
-        (at..order.len()).find(|at| *at == 0 || id(*at) != id(*at - 1)).unwrap_or(order.len())
-    };
-    let bounds: &mut [u32] = bytemuck::cast_slice_mut(&mut bounds[..threads + 1]);
-    for (index, bound) in bounds.iter_mut().enumerate() {
-        let at = if index < threads { begin(index) } else { order.len() };
-        *bound = if at < order.len() { id(at) } else { rows } as u32;
-    }
+    let lists = (Cut::new(order, 1, starts), Cut::new(other, 1, starts));
     let (rule, finite) = (Rule::new(optimizer, args.moment), AtomicBool::new(true));
     let cut = |numbers, there: bool| Cut::new(numbers, if there { width } else { 0 }, bounds);
     let tables =
         (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
-    args.pool.each((Each::new(sums, room(width)), tables), |index, (sum, tables)| {
+    args.pool.each((Each::new(sums, room(width)), tables, lists), |index, (sum, tables, (order, other))| {
         let (w, first, second, master) = tables;
         let (mut tables, mut most) = (Tables { w, first, second, master }, Largest::default());
-        let own = begin(index)..if index + 1 < threads { begin(index + 1) } else { order.len() };
-        let (g, sum) = (Gradients { order: &order[own], drows, width, bag }, &mut sum[..width]);
+        let (order, own) = (order.all(), bounds[index] as usize..bounds[index + 1] as usize);
+        match ids {
+            Ids::Short(ids) => choose(ids.iter().map(|id| *id as usize), own, order),
+            Ids::Long(ids) => choose(ids.iter().map(|id| *id as usize), own, order),
+        }
+        let order = sort(order, other.all(), rows);
+        let (g, sum) = (Gradients { order, drows, width, bag }, &mut sum[..width]);
         match rule {
             Rule::Plain(step) => change(step, g, &mut tables, sum, &mut most),
             Rule::Momentum(step) => change(step, g, &mut tables, sum, &mut most),

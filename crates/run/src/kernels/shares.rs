@@ -143,7 +143,12 @@ pub struct CutRows<'s, T> {
     rows: &'s mut [T],
 }
 
-impl<T> CutRows<'_, T> {
+impl<'s, T> CutRows<'s, T> {
+    /// All of them.
+    pub fn all(self) -> &'s mut [T] {
+        self.rows
+    }
+
     /// Row number `at` of all, which must be this thread's.
     #[inline]
     pub fn row(&mut self, at: usize) -> &mut [T] {
