@@ -2,7 +2,7 @@
 //! the same tap in neighbouring numbers, with room beside the image for windows that reach beyond it.
 
 use super::Shape;
-use crate::kernels::simd::Lanes;
+use crate::kernels::simd::{Lanes, fetch_early};
 
 /// Columns, with padding, that fit a row; wider images take plain loops.
 const WIDE: usize = 1024;
@@ -26,6 +26,15 @@ pub(super) type Row = [f32; ROW];
 /// read and much longer to write and read at once.
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub T);
+
+/// How many numbers further on memory is asked for.
+const FAR: usize = 2048;
+
+/// Asks for what is read or written some time after position `at` is: planes lie one behind the other.
+#[inline(always)]
+pub(super) fn ahead(numbers: &[f32], at: usize) {
+    fetch_early(numbers.as_ptr().wrapping_add(at).wrapping_add(FAR), 1);
+}
 
 /// What becomes of two numbers.
 pub(super) trait Fold {
