@@ -10,11 +10,11 @@ mod rows;
 mod spread;
 mod straight;
 mod two;
+mod whole;
 
 use tiercel_workload::graph::{Pool as Form, PoolKind};
 
 use super::args::{Args, Call};
-use super::conv::plane_sum;
 use super::simd::{Lanes, Peaks, lanes};
 use along::Around;
 use beside::{AREA, Beside};
@@ -289,11 +289,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
 pub(super) fn global(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, y) = (args.read(0)?, args.write(0)?);
     let plane = x.len() / y.len();
-    args.pool.sums(plane, y, 1, |start, y| {
-        for (i, y) in y.iter_mut().enumerate() {
-            *y = plane_sum(&x[(start + i) * plane..][..plane]) / plane as f32;
-        }
-    });
+    args.pool.sums(plane, y, 1, |start, y| whole::means(plane, &x[start * plane..][..y.len() * plane], y));
     Ok(())
 }
 
