@@ -18,7 +18,7 @@ use super::args::{Args, Call};
 use super::simd::{Lanes, Peaks, lanes};
 use along::Around;
 use beside::{AREA, Beside};
-use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window};
+use rows::{Aligned, Fold, LANES, Larger, Plus, ROW, Row, Runs, by_window};
 
 /// A pooling of planes.
 #[derive(Clone, Copy, Debug)]
@@ -264,7 +264,9 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     };
     let dx = args.write(0)?;
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
-    let beside = Beside::new(&s);
+    // Rows of more than half a vector of pixels are left alone where what they need stays in registers.
+    let alone = form.kind != PoolKind::Max && straight::here(&s) && 2 * s.from[1] > LANES;
+    let beside = Beside::new(&s).filter(|_| !alone);
     let beside = beside.as_ref();
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];
