@@ -190,19 +190,19 @@ fn max_few<L: Lanes, const T: usize, const W: usize>(
 fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
-    how: (&Runs, &Shares, &[Band]),
+    (runs, shares, bands): (&Runs, &Shares, &[Band]),
     dy: &[f32],
     dx: &mut [f32],
     sums: &mut [Row; RING],
 ) {
     if near::here(s) {
         match W {
-            3 => return near::slopes::<L, 3>(l, (s, how.0, how.1), dy, dx, sums),
-            5 => return near::slopes::<L, 5>(l, (s, how.0, how.1), dy, dx, sums),
+            3 => return near::slopes::<L, 3>(l, (s, runs, shares), dy, dx, sums),
+            5 => return near::slopes::<L, 5>(l, (s, runs, shares), dy, dx, sums),
             _ => {}
         }
     }
-    spread::slopes::<L, T, W>(l, how, dy, dx, sums);
+    spread::slopes::<L, T, W>(l, (runs, shares, bands), dy, dx, sums);
 }
 
 lanes! {
@@ -215,7 +215,15 @@ lanes! {
         // Beside images lies what is less than everything, and beside windows nothing.
         let mut wide_x = Aligned([f32::NEG_INFINITY; AREA]);
         let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
-        for ((x, dy), dx) in x.chunks(from).zip(dy.chunks(to)).zip(dx.chunks_mut(from)) {
+        for number in 0..x.len().div_ceil(from) {
+            if let (Some(vectors), None) = (two, &columns)
+                && two::slopes_of(l, vectors, (s, number), [x, dy], dx)
+            {
+                continue;
+            }
+            let [some, windows] = [(from, x.len()), (to, dy.len())]
+                .map(|(count, end)| number * count..end.min((number + 1) * count));
+            let (x, dy, dx) = (&x[some.clone()], &dy[windows], &mut dx[some]);
             let (how, both, out): (_, _, &mut [f32]) = match beside {
                 None => ((s, runs), [x, dy], &mut *dx),
                 Some(beside) => {
@@ -226,13 +234,9 @@ lanes! {
                     ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
                 }
             };
-            let done = match (&mut columns, two) {
-                (Some(columns), _) => by_window!(s, max_few::<L>(l, how, both, out, columns)),
-                (_, Some(vectors)) if few::finite(l, both[0]) => {
-                    two::slopes_of(l, vectors, s, both, out);
-                    true
-                }
-                _ => false,
+            let done = match &mut columns {
+                Some(columns) => by_window!(s, max_few::<L>(l, how, both, out, columns)),
+                None => false,
             };
             if !done {
                 by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
@@ -264,7 +268,8 @@ lanes! {
         let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
         for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
             beside.put_windows(dy, &mut wide_dy[..windows]);
-            let (s, runs, dy, wide) = (&beside.shape, &beside.runs, &wide_dy[..windows], &mut wide_dx[..image]);
+            let (s, runs) = (&beside.shape, &beside.runs);
+            let (dy, wide) = (&wide_dy[..windows], &mut wide_dx[..image]);
             by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, wide, sums));
             beside.take_images(&wide_dx[..image], dx);
         }

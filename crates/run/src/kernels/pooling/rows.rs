@@ -48,8 +48,10 @@ pub(super) trait Fold {
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
     /// The same for what [`Fold::strange`] has found nothing in.
     fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
-    /// Zeros as before, unless there are numbers that the quick way is not for.
+    /// What was known of numbers before, and of more.
     fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector;
+    /// Whether the quick way is for all numbers of which this is known; of none zeros are.
+    fn fine<L: Lanes>(l: L, known: L::Vector) -> bool;
 }
 
 /// The larger one; not-a-number stays.
@@ -74,7 +76,15 @@ impl Fold for Larger {
 
     #[inline(always)]
     fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector {
-        l.pick(l.strange(x), x, before)
+        // A sum with one that is not a number is none.
+        l.add(x, before)
+    }
+
+    #[inline(always)]
+    fn fine<L: Lanes>(l: L, sums: L::Vector) -> bool {
+        let mut all = [0f32; LANES];
+        l.store(sums, &mut all, 0);
+        all.iter().fold(true, |fine, sum| fine & !sum.is_nan())
     }
 }
 
@@ -100,6 +110,11 @@ impl Fold for Plus {
     #[inline(always)]
     fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
         before
+    }
+
+    #[inline(always)]
+    fn fine<L: Lanes>(_: L, _: L::Vector) -> bool {
+        true
     }
 }
 
