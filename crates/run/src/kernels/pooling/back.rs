@@ -7,8 +7,9 @@
 
 use super::beside::{AREA, Beside};
 use super::few::{self, Columns};
+use super::flat::{self, Flat};
 use super::near;
-use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
+use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window, next};
 use super::spread::{self, Band, Bands};
 use super::straight;
 use super::two;
@@ -258,6 +259,12 @@ lanes! {
             if let Some(vectors) = straight::vectors::<L>(s) {
                 return straight::slopes(l, vectors, (s, runs, shares), bands, dy, dx);
             }
+            if flat::here(s) {
+                return match s.form.window[1] {
+                    3 => Flat::back(s, shares).slopes::<L, 3>(l, (s, shares), dy, dx),
+                    _ => Flat::back(s, shares).slopes::<L, 5>(l, (s, shares), dy, dx),
+                };
+            }
             let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
             for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
                 by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, dx, sums));
@@ -268,6 +275,8 @@ lanes! {
         let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
         for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
             beside.put_windows(dy, &mut wide_dy[..windows]);
+            next(dy);
+            next(dx);
             let (s, runs) = (&beside.shape, &beside.runs);
             let (dy, wide) = (&wide_dy[..windows], &mut wide_dx[..image]);
             by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, wide, sums));

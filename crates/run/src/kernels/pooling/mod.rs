@@ -4,6 +4,7 @@ mod along;
 mod back;
 mod beside;
 mod few;
+mod flat;
 mod near;
 mod pairs;
 mod rows;
@@ -18,7 +19,8 @@ use super::args::{Args, Call};
 use super::simd::{Lanes, Peaks, lanes};
 use along::Around;
 use beside::{AREA, Beside};
-use rows::{Aligned, Fold, LANES, Larger, Plus, ROW, Row, Runs, by_window};
+use flat::Flat;
+use rows::{Aligned, Fold, LANES, Larger, Plus, ROW, Row, Runs, by_window, next};
 use two::Halves;
 
 /// A pooling of planes.
@@ -136,6 +138,7 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
 /// Ways to one plane of results for some windows; one stays where it is made.
 #[allow(clippy::large_enum_variant)]
 enum Way<L: Lanes> {
+    Flat(Flat),
     Near(Around),
     Two(Halves<L>),
     Any,
@@ -155,6 +158,12 @@ fn each<L: Lanes, F: Fold>(
     while number < count {
         let (all_x, all_y) = ((x, number * from), (&mut *y, number * to));
         let (some, done) = match (&mut *way, s.form.window[1], s.form.padding[1]) {
+            (Way::Flat(flat), 3, _) => {
+                flat.planes::<L, F, 3>(l, shares, (number, count - number), (x, y), s.to[0])
+            }
+            (Way::Flat(flat), _, _) => {
+                flat.planes::<L, F, 5>(l, shares, (number, count - number), (x, y), s.to[0])
+            }
             (Way::Two(halves), _, 0) => (1, halves.plane::<F, 0>(s, shares, all_x, all_y)),
             (Way::Two(halves), _, _) => (1, halves.plane::<F, 1>(s, shares, all_x, all_y)),
             (Way::Near(around), window, _) => {
@@ -187,6 +196,7 @@ fn planes<L: Lanes, F: Fold>(
     let Aligned(rows) = &mut Aligned([[F::OUTSIDE; ROW]; 2]);
     let (one, one_runs) = beside.map_or((s, runs), |beside| (&beside.shape, &beside.runs));
     let mut way = match [along::here(one), two::here(one)] {
+        [true, _] if beside.is_none() && flat::here(one) => Way::Flat(Flat::new::<F>(one, shares)),
         [true, _] => Way::Near(Around::new::<F>()),
         [_, true] => Way::Two(Halves::new(l, one.from[1])),
         _ => Way::Any,
@@ -201,6 +211,8 @@ fn planes<L: Lanes, F: Fold>(
             Some(beside) => {
                 let [image, windows] = beside.areas();
                 beside.put_images(x, &mut images[..image]);
+                next(x);
+                next(y);
                 (&images[..image], &mut results[..windows])
             }
         };
@@ -268,7 +280,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> 
     let (x, y) = (args.read(0)?, args.write(0)?);
     let s = shape(args.call, form);
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
-    let beside = Beside::new(&s);
+    let beside = Beside::new(&s).filter(|_| !flat::here(&s));
     let beside = beside.as_ref();
     args.pool.rows(y, to, |start, y| {
         let x = &x[start * from..][..y.len() / to * from];
@@ -305,7 +317,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
     // Rows of more than half a vector of pixels are left alone where what they need stays in registers.
     let alone = form.kind != PoolKind::Max && straight::here(&s) && 2 * s.from[1] > LANES;
-    let beside = Beside::new(&s).filter(|_| !alone);
+    let beside = Beside::new(&s).filter(|_| !alone && !flat::here(&s));
     let beside = beside.as_ref();
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];

@@ -36,6 +36,12 @@ pub(super) fn ahead(numbers: &[f32], at: usize) {
     fetch_early(numbers.as_ptr().wrapping_add(at).wrapping_add(FAR), 1);
 }
 
+/// Asks for the numbers behind these, as many.
+#[inline(always)]
+pub(super) fn next(numbers: &[f32]) {
+    fetch_early(numbers.as_ptr().wrapping_add(numbers.len()), numbers.len());
+}
+
 /// What becomes of two numbers.
 pub(super) trait Fold {
     /// What lies beside an image.
@@ -96,6 +102,35 @@ impl Fold for Plus {
     // Zero and this are zero, and two of these are this.
     const NOTHING: f32 = -0.0;
     const ORDERED: bool = true;
+
+    #[inline(always)]
+    fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
+        before
+    }
+
+    #[inline(always)]
+    fn fine<L: Lanes>(_: L, _: L::Vector) -> bool {
+        true
+    }
+}
+
+/// The sum of gradients, where the order does not matter.
+pub(super) struct Given;
+
+impl Fold for Given {
+    const OUTSIDE: f32 = 0.0;
+    const NOTHING: f32 = 0.0;
+    const ORDERED: bool = false;
 
     #[inline(always)]
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
