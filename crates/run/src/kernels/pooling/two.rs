@@ -393,8 +393,8 @@ pub(super) fn slopes_of<L: Lanes>(
 mod tests {
     use tiercel_workload::graph::{Pool, PoolKind};
 
-    use super::super::back;
     use super::super::rows::Runs;
+    use super::super::{back, largest, mean, plain};
     use super::*;
 
     #[test]
@@ -402,7 +402,8 @@ mod tests {
         let (mut random, mut tried) = (fastrand::Rng::with_seed(13), 0);
         for _ in 0..400 {
             let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..2));
-            let from = [random.usize(2..20), random.usize(17..130)];
+            let wide = [130, 270][random.usize(..2)];
+            let from = [random.usize(2..20), random.usize(17..wide)];
             let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2];
             if (0..2).any(|axis| ends(axis) < 3) {
                 continue;
@@ -415,7 +416,32 @@ mod tests {
             let Some(runs) = Runs::new(&s) else { continue };
             tried += 1;
             back::tests::check(&s, &runs, &mut random);
+            forward(&s, &runs, &mut random);
         }
         assert!(tried > 200, "{tried} shapes");
+    }
+
+    /// The largest and the mean of every window of some random planes are those of single ones.
+    fn forward(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
+        let (planes, strange) = (random.usize(1..4), random.usize(..4));
+        let [from, to] = [s.from, s.to].map(|[rows, columns]| planes * rows * columns);
+        let mut x: Vec<f32> = (0..from).map(|_| random.i8(-9..9) as f32).collect();
+        if strange < 2 {
+            x[random.usize(..from)] = [f32::NAN, f32::NEG_INFINITY][strange];
+        }
+        let [mut y, mut expected] = [vec![1f32; to], vec![0f32; to]];
+        let better = |best: f32, x: f32| if x > best || x.is_nan() { x } else { best };
+        largest(s, runs, None, &x, &mut y);
+        plain(s, &x, &mut expected, f32::NEG_INFINITY, better);
+        let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+        assert!(y.iter().zip(&expected).all(same), "largest of {s:?}");
+        x.iter_mut().for_each(|x| *x = random.i8(-9..9) as f32);
+        mean(s, runs, None, &Shares::new(s, None, false), &x, &mut y);
+        plain(s, &x, &mut expected, 0.0, |sum, x| sum + x);
+        for (at, (y, sum)) in y.iter().zip(expected).enumerate() {
+            let [i, j] = [at / s.to[1] % s.to[0], at % s.to[1]];
+            let share = s.share(0, i, false) * s.share(1, j, false);
+            assert!((y - sum * share).abs() < 1e-5, "mean of {s:?}");
+        }
     }
 }
