@@ -6,7 +6,6 @@
 //!
 //! Pixels that are no numbers are found on the way in; a maximum of such planes is not for this loop.
 
-use super::few::all_zero;
 use super::rows::{Fold, LANES, RING, ROW, Row, Runs, put};
 use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
@@ -121,7 +120,7 @@ pub(super) fn plane<L: Lanes, F: Fold, const W: usize>(
             (now, next, pair) = (next, after, later);
         }
     }
-    all_zero(l, strange)
+    F::fine(l, strange)
 }
 
 #[cfg(test)]

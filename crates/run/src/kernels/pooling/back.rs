@@ -7,8 +7,9 @@
 
 use super::beside::{AREA, Beside};
 use super::few::{self, Columns};
+use super::flat::{self, Flat};
 use super::near;
-use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window};
+use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window, next};
 use super::spread::{self, Band, Bands};
 use super::straight;
 use super::two;
@@ -190,19 +191,19 @@ fn max_few<L: Lanes, const T: usize, const W: usize>(
 fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     l: L,
     s: &Shape,
-    how: (&Runs, &Shares, &[Band]),
+    (runs, shares, bands): (&Runs, &Shares, &[Band]),
     dy: &[f32],
     dx: &mut [f32],
     sums: &mut [Row; RING],
 ) {
     if near::here(s) {
         match W {
-            3 => return near::slopes::<L, 3>(l, (s, how.0, how.1), dy, dx, sums),
-            5 => return near::slopes::<L, 5>(l, (s, how.0, how.1), dy, dx, sums),
+            3 => return near::slopes::<L, 3>(l, (s, runs, shares), dy, dx, sums),
+            5 => return near::slopes::<L, 5>(l, (s, runs, shares), dy, dx, sums),
             _ => {}
         }
     }
-    spread::slopes::<L, T, W>(l, how, dy, dx, sums);
+    spread::slopes::<L, T, W>(l, (runs, shares, bands), dy, dx, sums);
 }
 
 lanes! {
@@ -215,7 +216,15 @@ lanes! {
         // Beside images lies what is less than everything, and beside windows nothing.
         let mut wide_x = Aligned([f32::NEG_INFINITY; AREA]);
         let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
-        for ((x, dy), dx) in x.chunks(from).zip(dy.chunks(to)).zip(dx.chunks_mut(from)) {
+        for number in 0..x.len().div_ceil(from) {
+            if let (Some(vectors), None) = (two, &columns)
+                && two::slopes_of(l, vectors, (s, number), [x, dy], dx)
+            {
+                continue;
+            }
+            let [some, windows] = [(from, x.len()), (to, dy.len())]
+                .map(|(count, end)| number * count..end.min((number + 1) * count));
+            let (x, dy, dx) = (&x[some.clone()], &dy[windows], &mut dx[some]);
             let (how, both, out): (_, _, &mut [f32]) = match beside {
                 None => ((s, runs), [x, dy], &mut *dx),
                 Some(beside) => {
@@ -226,13 +235,9 @@ lanes! {
                     ((&beside.shape, &beside.runs), both, &mut wide_dx[..image])
                 }
             };
-            let done = match (&mut columns, two) {
-                (Some(columns), _) => by_window!(s, max_few::<L>(l, how, both, out, columns)),
-                (_, Some(vectors)) if few::finite(l, both[0]) => {
-                    two::slopes_of(l, vectors, s, both, out);
-                    true
-                }
-                _ => false,
+            let done = match &mut columns {
+                Some(columns) => by_window!(s, max_few::<L>(l, how, both, out, columns)),
+                None => false,
             };
             if !done {
                 by_window!(how.0, max_runs::<L>(l, how.0, how.1, both, out, &mut rings));
@@ -254,6 +259,12 @@ lanes! {
             if let Some(vectors) = straight::vectors::<L>(s) {
                 return straight::slopes(l, vectors, (s, runs, shares), bands, dy, dx);
             }
+            if flat::here(s) {
+                return match s.form.window[1] {
+                    3 => Flat::back(s, shares).slopes::<L, 3>(l, (s, shares), dy, dx),
+                    _ => Flat::back(s, shares).slopes::<L, 5>(l, (s, shares), dy, dx),
+                };
+            }
             let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
             for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
                 by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, dx, sums));
@@ -264,7 +275,10 @@ lanes! {
         let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
         for (dy, dx) in dy.chunks(to).zip(dx.chunks_mut(from)) {
             beside.put_windows(dy, &mut wide_dy[..windows]);
-            let (s, runs, dy, wide) = (&beside.shape, &beside.runs, &wide_dy[..windows], &mut wide_dx[..image]);
+            next(dy);
+            next(dx);
+            let (s, runs) = (&beside.shape, &beside.runs);
+            let (dy, wide) = (&wide_dy[..windows], &mut wide_dx[..image]);
             by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, wide, sums));
             beside.take_images(&wide_dx[..image], dx);
         }

@@ -179,24 +179,6 @@ fn pixels<L: Lanes>(l: L, x: &[f32], at: usize) -> L::Vector {
     if at + L::COUNT <= x.len() { l.load(x, at) } else { l.load_some(x, at) }
 }
 
-/// Whether all numbers are finite.
-#[inline(always)]
-pub(super) fn finite<L: Lanes>(l: L, numbers: &[f32]) -> bool {
-    // Zeros, or not a number: of four sums, because each waits for itself.
-    let (mut sums, zero) = ([l.splat(0.0); 4], l.splat(0.0));
-    let whole = numbers.len() / (4 * L::COUNT) * (4 * L::COUNT);
-    for at in (0..whole).step_by(4 * L::COUNT) {
-        for (v, sum) in sums.iter_mut().enumerate() {
-            *sum = l.fma(l.load(numbers, at + v * L::COUNT), zero, *sum);
-        }
-    }
-    for at in (whole..numbers.len()).step_by(L::COUNT) {
-        sums[0] = l.fma(l.load_some(numbers, at), zero, sums[0]);
-    }
-    let [a, b, c, d] = sums;
-    all_zero(l, l.add(l.add(a, b), l.add(c, d)))
-}
-
 /// Whether all numbers of a vector are zero.
 #[inline(always)]
 pub(super) fn all_zero<L: Lanes>(l: L, numbers: L::Vector) -> bool {

@@ -4,21 +4,24 @@ mod along;
 mod back;
 mod beside;
 mod few;
+mod flat;
 mod near;
 mod pairs;
 mod rows;
 mod spread;
 mod straight;
 mod two;
+mod whole;
 
 use tiercel_workload::graph::{Pool as Form, PoolKind};
 
 use super::args::{Args, Call};
-use super::conv::plane_sum;
 use super::simd::{Lanes, Peaks, lanes};
 use along::Around;
 use beside::{AREA, Beside};
-use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window};
+use flat::Flat;
+use rows::{Aligned, Fold, LANES, Larger, Plus, ROW, Row, Runs, by_window, next};
+use two::Halves;
 
 /// A pooling of planes.
 #[derive(Clone, Copy, Debug)]
@@ -109,18 +112,7 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     x: &[f32],
     y: &mut [f32],
     rows: &mut [Row; 2],
-    around: &mut Option<Around>,
 ) {
-    if let Some(around) = around {
-        let done = match (T, W) {
-            (1, 3) => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
-            (1, 5) => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
-            _ => false,
-        };
-        if done {
-            return;
-        }
-    }
     for i in 0..=s.to[0] {
         // What was just written cannot be read at once, so columns are combined after the next row is laid out.
         if i < s.to[0] {
@@ -143,6 +135,55 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
     }
 }
 
+/// Ways to one plane of results for some windows; one stays where it is made.
+#[allow(clippy::large_enum_variant)]
+enum Way<L: Lanes> {
+    Flat(Flat),
+    Near(Around),
+    Two(Halves<L>),
+    Any,
+}
+
+/// Some planes of results, one by one.
+#[inline(always)]
+fn each<L: Lanes, F: Fold>(
+    l: L,
+    (s, runs, shares): (&Shape, &Runs, Option<&Shares>),
+    x: &[f32],
+    y: &mut [f32],
+    (way, rows): (&mut Way<L>, &mut [Row; 2]),
+) {
+    let [from, to] = [s.from, s.to].map(|[rows, columns]| rows * columns);
+    let (mut number, count) = (0, y.len() / to);
+    while number < count {
+        let (all_x, all_y) = ((x, number * from), (&mut *y, number * to));
+        let (some, done) = match (&mut *way, s.form.window[1], s.form.padding[1]) {
+            (Way::Flat(flat), 3, _) => {
+                flat.planes::<L, F, 3>(l, shares, (number, count - number), (x, y), s.to[0])
+            }
+            (Way::Flat(flat), _, _) => {
+                flat.planes::<L, F, 5>(l, shares, (number, count - number), (x, y), s.to[0])
+            }
+            (Way::Two(halves), _, 0) => (1, halves.plane::<F, 0>(s, shares, all_x, all_y)),
+            (Way::Two(halves), _, _) => (1, halves.plane::<F, 1>(s, shares, all_x, all_y)),
+            (Way::Near(around), window, _) => {
+                let (x, y) = (&x[number * from..][..from], &mut y[number * to..][..to]);
+                let done = match window {
+                    3 => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
+                    _ => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
+                };
+                (1, done)
+            }
+            (Way::Any, ..) => (1, false),
+        };
+        for number in number..if done { number } else { number + some } {
+            let (x, y) = (&x[number * from..][..from], &mut y[number * to..][..to]);
+            by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows));
+        }
+        number += some;
+    }
+}
+
 /// Planes of results, one by one or side by side.
 #[inline(always)]
 fn planes<L: Lanes, F: Fold>(
@@ -153,22 +194,32 @@ fn planes<L: Lanes, F: Fold>(
     y: &mut [f32],
 ) {
     let Aligned(rows) = &mut Aligned([[F::OUTSIDE; ROW]; 2]);
-    let near = along::here(beside.map_or(s, |beside| &beside.shape));
-    let around = &mut near.then(|| Around::new::<F>());
-    let Some(beside) = beside else {
-        for (x, y) in x.chunks_exact(s.from[0] * s.from[1]).zip(y.chunks_exact_mut(s.to[0] * s.to[1])) {
-            by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows, around));
-        }
-        return;
+    let (one, one_runs) = beside.map_or((s, runs), |beside| (&beside.shape, &beside.runs));
+    let mut way = match [along::here(one), two::here(one)] {
+        [true, _] if beside.is_none() && flat::here(one) => Way::Flat(Flat::new::<F>(one, shares)),
+        [true, _] => Way::Near(Around::new::<F>()),
+        [_, true] => Way::Two(Halves::new(l, one.from[1])),
+        _ => Way::Any,
     };
-    let ([from, to], areas) = (beside.counts(), beside.areas());
-    let Aligned([wide, results]) = &mut Aligned([[F::OUTSIDE; AREA]; 2]);
+    let how = (one, one_runs, shares);
+    let mut wide = Aligned([[F::OUTSIDE; AREA]; 2]);
+    let [images, results] = &mut wide.0;
+    let [from, to] = beside.map_or([x.len(), y.len()].map(|all| all.max(1)), Beside::counts);
     for (x, y) in x.chunks(from).zip(y.chunks_mut(to)) {
-        beside.put_images(x, &mut wide[..areas[0]]);
-        let (s, runs, x, y, planes) =
-            (&beside.shape, &beside.runs, &wide[..areas[0]], &mut results[..areas[1]], y);
-        by_window!(s, plane::<L, F>(l, (s, runs, shares), x, y, rows, around));
-        beside.take_windows(y, planes);
+        let (from, to) = match beside {
+            None => (x, &mut *y),
+            Some(beside) => {
+                let [image, windows] = beside.areas();
+                beside.put_images(x, &mut images[..image]);
+                next(x);
+                next(y);
+                (&images[..image], &mut results[..windows])
+            }
+        };
+        each::<L, F>(l, how, from, to, (&mut way, rows));
+        if let Some(beside) = beside {
+            beside.take_windows(&results[..beside.areas()[1]], y);
+        }
     }
 }
 
@@ -229,7 +280,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), String> 
     let (x, y) = (args.read(0)?, args.write(0)?);
     let s = shape(args.call, form);
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
-    let beside = Beside::new(&s);
+    let beside = Beside::new(&s).filter(|_| !flat::here(&s));
     let beside = beside.as_ref();
     args.pool.rows(y, to, |start, y| {
         let x = &x[start * from..][..y.len() / to * from];
@@ -264,7 +315,9 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
     };
     let dx = args.write(0)?;
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
-    let beside = Beside::new(&s);
+    // Rows of more than half a vector of pixels are left alone where what they need stays in registers.
+    let alone = form.kind != PoolKind::Max && straight::here(&s) && 2 * s.from[1] > LANES;
+    let beside = Beside::new(&s).filter(|_| !alone && !flat::here(&s));
     let beside = beside.as_ref();
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];
@@ -289,11 +342,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), String>
 pub(super) fn global(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, y) = (args.read(0)?, args.write(0)?);
     let plane = x.len() / y.len();
-    args.pool.sums(plane, y, 1, |start, y| {
-        for (i, y) in y.iter_mut().enumerate() {
-            *y = plane_sum(&x[(start + i) * plane..][..plane]) / plane as f32;
-        }
-    });
+    args.pool.sums(plane, y, 1, |start, y| whole::means(plane, &x[start * plane..][..y.len() * plane], y));
     Ok(())
 }
 

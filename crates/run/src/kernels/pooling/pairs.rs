@@ -1,7 +1,7 @@
 //! Windows of two by two that do not overlap and leave no pixel over: any number of pairs of rows, whatever plane they
 //! are of. Rows that are shorter than vectors are laid one behind the other before, and taken apart afterwards.
 
-use super::rows::{Fold, LANES, put};
+use super::rows::{Fold, LANES, ahead, put};
 use crate::kernels::simd::{Lanes, Layout, lay};
 
 /// Numbers of short rows that are laid one behind the other.
@@ -40,13 +40,24 @@ pub(super) fn forward<L: Lanes, F: Fold>(l: L, width: usize, share: f32, x: &[f3
     }
 }
 
+/// Two vectors of a row from `at` on, taken apart.
+#[inline(always)]
+fn apart_at<L: Lanes>(l: L, x: &[f32], at: usize) -> [L::Vector; 2] {
+    ahead(x, at);
+    ahead(x, at + L::COUNT);
+    match x.get(at..at + 2 * L::COUNT) {
+        Some(x) => l.part(l.load(x, 0), l.load(x, L::COUNT)),
+        None => l.part(l.load_some(x, at), l.load_some(x, at + L::COUNT)),
+    }
+}
+
 #[inline(always)]
 fn combine<L: Lanes, F: Fold>(l: L, share: f32, x: [&[f32]; 2], y: &mut [f32]) {
     let mut at = 0;
     while at < y.len() {
-        let [a, b] = l.part(l.load_some(x[0], 2 * at), l.load_some(x[0], 2 * at + L::COUNT));
-        let [c, d] = l.part(l.load_some(x[1], 2 * at), l.load_some(x[1], 2 * at + L::COUNT));
+        let [[a, b], [c, d]] = [apart_at(l, x[0], 2 * at), apart_at(l, x[1], 2 * at)];
         let all = F::fold(l, F::fold(l, a, b), F::fold(l, c, d));
+        ahead(y, at);
         l.store_some(l.mul(all, l.splat(share)), y, at);
         at += L::COUNT;
     }
@@ -84,8 +95,8 @@ fn choose<L: Lanes>(l: L, x: [&[f32]; 2], dy: &[f32], dx: [&mut [f32]; 2]) {
     let zero = l.splat(0.0);
     let mut at = 0;
     while at < dy.len() {
-        let [a, b] = l.part(l.load_some(x[0], 2 * at), l.load_some(x[0], 2 * at + L::COUNT));
-        let [c, d] = l.part(l.load_some(x[1], 2 * at), l.load_some(x[1], 2 * at + L::COUNT));
+        let [[a, b], [c, d]] = [apart_at(l, x[0], 2 * at), apart_at(l, x[1], 2 * at)];
+        ahead(dy, at);
         let dy = l.load_some(dy, at);
         let (mut best, mut chosen) = (a, zero);
         for (tap, x) in [(1.0, b), (2.0, c), (3.0, d)] {
@@ -97,8 +108,10 @@ fn choose<L: Lanes>(l: L, x: [&[f32]; 2], dy: &[f32], dx: [&mut [f32]; 2]) {
             let even = l.pick(l.equal(chosen, l.splat(first)), dy, zero);
             let odd = l.pick(l.equal(chosen, l.splat(first + 1.0)), dy, zero);
             let [low, high] = l.join(even, odd);
-            l.store_some(low, dx, 2 * at);
-            l.store_some(high, dx, 2 * at + L::COUNT);
+            ahead(dx, 2 * at);
+            ahead(dx, 2 * at + L::COUNT);
+            put(l, low, dx, 2 * at);
+            put(l, high, dx, 2 * at + L::COUNT);
         }
         at += L::COUNT;
     }
@@ -107,34 +120,41 @@ fn choose<L: Lanes>(l: L, x: [&[f32]; 2], dy: &[f32], dx: [&mut [f32]; 2]) {
 /// The gradient of the means of some pairs of rows.
 #[inline(always)]
 pub(super) fn spread<L: Lanes>(l: L, width: usize, dy: &[f32], dx: &mut [f32]) {
-    if width > LANES {
-        // What is written beyond the end of a row is written again with the next.
+    // What is written beyond the end of a row is written again with the next.
+    if width > L::COUNT {
         for row in 0..dx.len() / width {
             double(l, dy, row / 2 * (width / 2), (width, row * width), dx);
         }
         return;
     }
-    let together = TOGETHER / width;
-    let mut row = [0.0; TOGETHER];
-    for (dx, dy) in dx.chunks_mut(2 * width * together).zip(dy.chunks(width / 2 * together)) {
-        let all = 2 * dy.len();
-        double(l, dy, 0, (all, 0), &mut row[..all]);
-        let Layout { counts, from, to } = layout(width, all / width);
-        let layout = Layout { counts, from: [0, to[1], 1], to: [0, from[1]] };
-        (0..2).for_each(|half| lay(layout, &row, 0.0, &mut dx[half * width..]));
+    for pair in 0..dx.len() / (2 * width) {
+        let (from, to) = (pair * (width / 2), 2 * pair * width);
+        let [low, _] = shares(l, dy, from);
+        ahead(dy, from);
+        ahead(dx, to);
+        put(l, low, dx, to);
+        put(l, low, dx, to + width);
     }
+}
+
+/// What each of some gradients gives to a pixel, from number `from` on: twice, one beside the other.
+#[inline(always)]
+fn shares<L: Lanes>(l: L, dy: &[f32], from: usize) -> [L::Vector; 2] {
+    let half = l.splat(0.5);
+    let dy = if from + L::COUNT <= dy.len() { l.load(dy, from) } else { l.load_some(dy, from) };
+    // Both shares one after the other and a sum, as of other windows: numbers may be tiny, and zeros have no sign.
+    let share = l.add(l.mul(l.mul(dy, half), half), l.splat(0.0));
+    l.join(share, share)
 }
 
 /// A row of `width` pixels from `start` on, which share gradients from `from` on.
 #[inline(always)]
 fn double<L: Lanes>(l: L, dy: &[f32], from: usize, (width, start): (usize, usize), dx: &mut [f32]) {
-    let (n, half) = (L::COUNT, l.splat(0.5));
+    let n = L::COUNT;
     for at in (0..width).step_by(2 * n) {
-        let from = from + at / 2;
-        let dy = if from + n <= dy.len() { l.load(dy, from) } else { l.load_some(dy, from) };
-        // Both shares one after the other and a sum, as of other windows: numbers may be tiny, and zeros have no sign.
-        let share = l.add(l.mul(l.mul(dy, half), half), l.splat(0.0));
-        let [low, high] = l.join(share, share);
+        let [low, high] = shares(l, dy, from + at / 2);
+        ahead(dx, start + at);
+        ahead(dx, start + at + n);
         put(l, low, dx, start + at);
         if at + n < width {
             put(l, high, dx, start + at + n);

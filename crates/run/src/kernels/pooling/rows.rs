@@ -2,7 +2,7 @@
 //! the same tap in neighbouring numbers, with room beside the image for windows that reach beyond it.
 
 use super::Shape;
-use crate::kernels::simd::Lanes;
+use crate::kernels::simd::{Lanes, fetch_early};
 
 /// Columns, with padding, that fit a row; wider images take plain loops.
 const WIDE: usize = 1024;
@@ -27,6 +27,21 @@ pub(super) type Row = [f32; ROW];
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub T);
 
+/// How many numbers further on memory is asked for.
+const FAR: usize = 2048;
+
+/// Asks for what is read or written some time after position `at` is: planes lie one behind the other.
+#[inline(always)]
+pub(super) fn ahead(numbers: &[f32], at: usize) {
+    fetch_early(numbers.as_ptr().wrapping_add(at).wrapping_add(FAR), 1);
+}
+
+/// Asks for the numbers behind these, as many.
+#[inline(always)]
+pub(super) fn next(numbers: &[f32]) {
+    fetch_early(numbers.as_ptr().wrapping_add(numbers.len()), numbers.len());
+}
+
 /// What becomes of two numbers.
 pub(super) trait Fold {
     /// What lies beside an image.
@@ -39,8 +54,10 @@ pub(super) trait Fold {
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
     /// The same for what [`Fold::strange`] has found nothing in.
     fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector;
-    /// Zeros as before, unless there are numbers that the quick way is not for.
+    /// What was known of numbers before, and of more.
     fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector;
+    /// Whether the quick way is for all numbers of which this is known; of none zeros are.
+    fn fine<L: Lanes>(l: L, known: L::Vector) -> bool;
 }
 
 /// The larger one; not-a-number stays.
@@ -65,7 +82,15 @@ impl Fold for Larger {
 
     #[inline(always)]
     fn strange<L: Lanes>(l: L, x: L::Vector, before: L::Vector) -> L::Vector {
-        l.pick(l.strange(x), x, before)
+        // A sum with one that is not a number is none.
+        l.add(x, before)
+    }
+
+    #[inline(always)]
+    fn fine<L: Lanes>(l: L, sums: L::Vector) -> bool {
+        let mut all = [0f32; LANES];
+        l.store(sums, &mut all, 0);
+        all.iter().fold(true, |fine, sum| fine & !sum.is_nan())
     }
 }
 
@@ -91,6 +116,40 @@ impl Fold for Plus {
     #[inline(always)]
     fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
         before
+    }
+
+    #[inline(always)]
+    fn fine<L: Lanes>(_: L, _: L::Vector) -> bool {
+        true
+    }
+}
+
+/// The sum of gradients, where the order does not matter.
+pub(super) struct Given;
+
+impl Fold for Given {
+    const OUTSIDE: f32 = 0.0;
+    const NOTHING: f32 = 0.0;
+    const ORDERED: bool = false;
+
+    #[inline(always)]
+    fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
+        l.add(a, b)
+    }
+
+    #[inline(always)]
+    fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
+        before
+    }
+
+    #[inline(always)]
+    fn fine<L: Lanes>(_: L, _: L::Vector) -> bool {
+        true
     }
 }
 

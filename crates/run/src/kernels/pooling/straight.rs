@@ -10,14 +10,19 @@ use super::spread::Band;
 use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
 
+/// Whether windows overlap no more than their neighbours.
+pub(super) fn here(s: &Shape) -> bool {
+    let form = &s.form;
+    let near = (0..2).all(|axis| form.window[axis] <= 2 * form.stride[axis]);
+    near && form.stride[1] < 4 && form.padding[1] < form.stride[1]
+}
+
 /// The vectors of windows in a row, where there is a loop for so many.
 pub(super) fn vectors<L: Lanes>(s: &Shape) -> Option<usize> {
     let form = &s.form;
-    let near = (0..2).all(|axis| form.window[axis] <= 2 * form.stride[axis]);
-    let fits = near && form.stride[1] < 4 && form.padding[1] < form.stride[1];
     let count =
         s.to[1].max(s.from[1].div_ceil(form.stride[1] as usize)).div_ceil(L::COUNT).next_power_of_two();
-    (fits && count <= 4).then_some(count)
+    (here(s) && count <= 4).then_some(count)
 }
 
 /// Which windows are there, of `V` vectors.

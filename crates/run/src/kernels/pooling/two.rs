@@ -1,27 +1,190 @@
-//! The gradient of maxima of three by three pixels whose windows are two apart: every other row of pixels is in two rows of
-//! windows, and every other column in two columns of them.
+//! Windows of three by three pixels that are two apart: every other row of pixels is in two rows of windows, and every other
+//! column in two columns of them. What such windows are made, and the gradient of their maxima.
 //!
 //! Rows are taken apart into pixels in even and in odd places, so that a vector has the same tap of neighbouring windows.
-//! Going down the rows, all that is known of the row that two rows of windows share stays in registers: the largest pixel of
+//! Going down the rows for the gradient, all that is known of the row that two rows of windows share stays in registers: the largest pixel of
 //! each window there, which tap that is, and what the windows above gave it.
 //!
 //! Pixels that are not finite are not for this loop.
 
-use super::Shape;
+use super::few::all_zero;
+use super::rows::{Fold, ahead, put};
+use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
 
 /// What lies beside an image.
 const OUTSIDE: f32 = f32::NEG_INFINITY;
 
+/// Whether windows are two apart, and the first begin at most one pixel beside the image.
+pub(super) fn here(s: &Shape) -> bool {
+    let form = &s.form;
+    form.window == [3; 2] && form.stride == [2; 2] && form.padding[0] < 2 && form.padding[1] < 2
+}
+
+/// So many numbers from position `at` on; those beyond the end may be anything.
+#[inline(always)]
+fn pixels<L: Lanes>(l: L, x: &[f32], at: usize) -> L::Vector {
+    if at + L::COUNT <= x.len() { l.load(x, at) } else { l.load_some(x, at) }
+}
+
+/// Vectors of the pixels in even and in odd places.
+#[derive(Clone, Copy)]
+struct Half<L: Lanes> {
+    even: L::Vector,
+    odd: L::Vector,
+}
+
+/// How rows of so many pixels end.
+pub(super) struct Halves<L: Lanes> {
+    l: L,
+    width: usize,
+    /// Which pixels in even and in odd places are in the row, of those that it ends among.
+    there: [L::Mask; 2],
+}
+
+/// Rows of an image that a row of windows sees, at most three: where the first begins, and how many there are.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    x: &'a [f32],
+    start: usize,
+    count: usize,
+    /// All three in whole vectors, where these are there.
+    three: [&'a [f32]; 3],
+}
+
+impl<L: Lanes> Halves<L> {
+    /// Of rows of so many pixels.
+    #[inline(always)]
+    pub fn new(l: L, width: usize) -> Halves<L> {
+        let last = width / (2 * L::COUNT) * (2 * L::COUNT);
+        Halves { l, width, there: [there(l, last, width), there(l, last + 1, width)] }
+    }
+
+    /// The rows of a row of windows, the first of which begins at a position of `x`.
+    #[inline(always)]
+    fn rows<'a>(&self, x: &'a [f32], start: usize, count: usize) -> Rows<'a> {
+        let (mut three, len) = ([&x[..0]; 3], self.width.next_multiple_of(L::COUNT));
+        if count == 3 && start + 2 * self.width + len <= x.len() {
+            for (row, three) in three.iter_mut().enumerate() {
+                *three = &x[start + row * self.width..][..len];
+            }
+        }
+        Rows { x, start, count, three }
+    }
+
+    /// A vector of pixels of all rows, made one; of `THREE` rows in whole vectors, or of others.
+    #[inline(always)]
+    fn column<F: Fold, const THREE: bool>(
+        &self,
+        rows: Rows,
+        at: usize,
+        strange: &mut L::Vector,
+    ) -> L::Vector {
+        let l = self.l;
+        if THREE {
+            let [a, b, c] = [l.load(rows.three[0], at), l.load(rows.three[1], at), l.load(rows.three[2], at)];
+            *strange = F::strange(l, c, F::strange(l, b, F::strange(l, a, *strange)));
+            return F::quick(l, F::quick(l, a, b), c);
+        }
+        let mut all = pixels(l, rows.x, rows.start + at);
+        *strange = F::strange(l, all, *strange);
+        for row in 1..rows.count {
+            let more = pixels(l, rows.x, rows.start + row * self.width + at);
+            *strange = F::strange(l, more, *strange);
+            all = F::quick(l, all, more);
+        }
+        all
+    }
+
+    /// The pixels of all rows from `at` on, made one: two vectors taken apart.
+    #[inline(always)]
+    fn look<F: Fold, const THREE: bool>(&self, rows: Rows, at: usize, strange: &mut L::Vector) -> Half<L> {
+        let (l, n, outside) = (self.l, L::COUNT, self.l.splat(F::OUTSIDE));
+        if at >= self.width {
+            return Half { even: outside, odd: outside };
+        }
+        let low = self.column::<F, THREE>(rows, at, strange);
+        let high = if at + n < self.width { self.column::<F, THREE>(rows, at + n, strange) } else { outside };
+        let [mut even, mut odd] = l.part(low, high);
+        if at + 2 * n > self.width {
+            even = l.pick(self.there[0], even, outside);
+            odd = l.pick(self.there[1], odd, outside);
+        }
+        Half { even, odd }
+    }
+
+    /// A row of results, the first window of which begins `LEFT` columns beside the image, at position `to` of `y`.
+    #[inline(always)]
+    fn row<F: Fold, const LEFT: usize, const THREE: bool>(
+        &self,
+        rows: Rows,
+        share: Option<(L::Vector, &Shares)>,
+        (y, to, count): (&mut [f32], usize, usize),
+        strange: &mut L::Vector,
+    ) {
+        let (l, n) = (self.l, L::COUNT);
+        let mut before = l.splat(F::OUTSIDE);
+        let mut now = self.look::<F, THREE>(rows, 0, strange);
+        for at in (0..count).step_by(n) {
+            // Two rows of pixels are left behind with each row of windows.
+            for line in 0..4 {
+                ahead(rows.x, rows.start + 4 * at + line * n);
+            }
+            ahead(y, to + at);
+            let mut next = now;
+            if LEFT == 0 || at + n < count {
+                next = self.look::<F, THREE>(rows, 2 * (at + n), strange);
+            }
+            let Half { even, odd } = now;
+            let taps = match LEFT {
+                0 => [even, odd, l.slide::<1>(even, next.even)],
+                _ => [l.follow(before, odd), even, odd],
+            };
+            let mut all = F::quick(l, F::quick(l, taps[0], taps[1]), taps[2]);
+            if let Some((share, shares)) = share {
+                all = l.mul(l.mul(all, share), l.load(&shares.columns, at));
+            }
+            // What is beyond the end of a row is written again with the next.
+            put(l, all, y, to + at);
+            (before, now) = (odd, next);
+        }
+    }
+
+    /// One plane of results, whose image begins at a position of `x`, and it at one of `y`; returns false, and they are not
+    /// right, where a pixel is not a number and `F` cares.
+    #[inline(always)]
+    pub fn plane<F: Fold, const LEFT: usize>(
+        &self,
+        s: &Shape,
+        shares: Option<&Shares>,
+        (x, first): (&[f32], usize),
+        (y, begin): (&mut [f32], usize),
+    ) -> bool {
+        let mut strange = self.l.splat(0.0);
+        for i in 0..s.to[0] {
+            let (top, bottom, _) = s.cover(0, i);
+            let rows = self.rows(x, first + top * self.width, bottom - top);
+            let share = shares.map(|shares| (self.l.splat(shares.rows[i]), shares));
+            let to = (&mut *y, begin + i * s.to[1], s.to[1]);
+            match rows.three[0].is_empty() {
+                false => self.row::<F, LEFT, true>(rows, share, to, &mut strange),
+                true => self.row::<F, LEFT, false>(rows, share, to, &mut strange),
+            }
+        }
+        F::fine(self.l, strange)
+    }
+}
+
 /// The vectors of windows in a row of so many pixels, where there is a loop for them.
 pub(super) fn vectors<L: Lanes>(s: &Shape) -> Option<usize> {
-    let form = &s.form;
-    let near = form.window == [3; 2] && form.stride == [2; 2] && form.padding[0] < 2 && form.padding[1] < 2;
     // Every window begins in the image or reaches into it.
     let begin = (s.to[1].max(1) - 1) * 2;
-    let count = s.from[1].div_ceil(2 * L::COUNT).next_power_of_two();
-    let fits = s.to[1] <= count * L::COUNT && begin < s.from[1] + form.padding[1] as usize;
-    (near && fits && count <= 4).then_some(count)
+    let count = match s.from[1].div_ceil(2 * L::COUNT) {
+        count @ ..=5 => count,
+        count => count.next_power_of_two(),
+    };
+    let fits = s.to[1] <= count * L::COUNT && begin < s.from[1] + s.form.padding[1] as usize;
+    (here(s) && fits && count <= 8).then_some(count)
 }
 
 /// A row of an image as `V` vectors of windows see it.
@@ -37,20 +200,18 @@ struct Seen<L: Lanes, const V: usize> {
 /// A plane and its windows, the first of which begin `LEFT` columns beside the image.
 struct Plane<'a, L: Lanes, const V: usize, const LEFT: usize> {
     l: L,
+    /// Pixels, of which those of the plane begin somewhere.
     x: &'a [f32],
+    first: usize,
+    height: usize,
     width: usize,
+    /// The sums of pixels that were seen.
+    sums: L::Vector,
     /// Which pixels in even and in odd places are in a row.
     there: [[L::Mask; 2]; V],
 }
 
 impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
-    /// So many numbers from position `at` on; those beyond the end of the plane may be anything.
-    #[inline(always)]
-    fn pixels(&self, at: usize) -> L::Vector {
-        let l = self.l;
-        if at + L::COUNT <= self.x.len() { l.load(self.x, at) } else { l.load_some(self.x, at) }
-    }
-
     /// A row beside the image.
     #[inline(always)]
     fn outside(&self) -> Seen<L, V> {
@@ -61,16 +222,31 @@ impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
 
     /// A row, which may lie below the image.
     #[inline(always)]
-    fn look(&self, row: usize) -> Seen<L, V> {
+    fn look(&mut self, row: usize) -> Seen<L, V> {
         let mut seen = self.outside();
-        let (l, outside, start) = (self.l, self.l.splat(OUTSIDE), row * self.width);
-        if start >= self.x.len() {
+        let (l, outside) = (self.l, self.l.splat(OUTSIDE));
+        if row >= self.height {
             return seen;
         }
+        let start = self.first + row * self.width;
+        let whole = self.x.get(start..start + 2 * V * L::COUNT);
         let [mut even, mut odd] = [[outside; V]; 2];
         for v in 0..V {
-            let at = start + 2 * v * L::COUNT;
-            [even[v], odd[v]] = l.part(self.pixels(at), self.pixels(at + L::COUNT));
+            let inside = 2 * v * L::COUNT;
+            let both = match whole {
+                // Of the next rows, which are not looked at.
+                Some(row) => [l.load(row, inside), l.load(row, inside + L::COUNT)],
+                None => {
+                    let at = start + inside;
+                    [pixels(l, self.x, at), pixels(l, self.x, at + L::COUNT)]
+                }
+            };
+            self.sums = l.add(l.add(self.sums, both[0]), both[1]);
+            ahead(self.x, start + inside);
+            if inside + L::COUNT < self.width {
+                ahead(self.x, start + inside + L::COUNT);
+            }
+            [even[v], odd[v]] = l.part(both[0], both[1]);
             if 2 * (v + 1) * L::COUNT > self.width {
                 even[v] = l.pick(self.there[v][0], even[v], outside);
                 odd[v] = l.pick(self.there[v][1], odd[v], outside);
@@ -113,14 +289,10 @@ impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
             };
             for (half, numbers) in l.join(even, odd).into_iter().enumerate() {
                 let inside = (2 * v + half) * L::COUNT;
-                let at = row * self.width + inside;
-                if inside >= self.width {
-                    continue;
-                }
-                if at + L::COUNT <= dx.len() {
-                    l.store(numbers, dx, at);
-                } else {
-                    l.store_some(numbers, dx, at);
+                if inside < self.width {
+                    let at = self.first + row * self.width + inside;
+                    ahead(dx, at);
+                    put(l, numbers, dx, at);
                 }
             }
         }
@@ -134,31 +306,38 @@ fn there<L: Lanes>(l: L, first: usize, width: usize) -> L::Mask {
     l.equal(l.load(&inside, 0), l.splat(1.0))
 }
 
-/// The gradient of one plane.
+/// The gradient of plane number `number`; returns false, and it is not right, where a pixel is not finite.
 #[inline(always)]
 pub(super) fn slopes<L: Lanes, const V: usize, const LEFT: usize>(
     l: L,
-    s: &Shape,
+    (s, number): (&Shape, usize),
     [x, dy]: [&[f32]; 2],
     dx: &mut [f32],
-) {
+) -> bool {
     let ([height, width], above) = (s.from, s.form.padding[0] as usize);
-    let mut plane = Plane::<L, V, LEFT> { l, x, width, there: [[there(l, 0, width); 2]; V] };
+    let (first, windows) = (number * height * width, number * s.to[0] * s.to[1]);
+    let zero = l.splat(0.0);
+    let mut plane =
+        Plane::<L, V, LEFT> { l, x, first, height, width, sums: zero, there: [[there(l, 0, width); 2]; V] };
     for (v, masks) in plane.there.iter_mut().enumerate() {
         let first = 2 * v * L::COUNT;
         *masks = [there(l, first, width), there(l, first + 1, width)];
     }
-    let zero = l.splat(0.0);
     // The row that a row of windows begins with, and what falls to it.
     let mut shared = if above == 1 { plane.outside() } else { plane.look(0) };
     let mut sums = [zero; V];
     for i in 0..s.to[0] {
         let (middle, end) = (plane.look(2 * i + 1 - above), plane.look(2 * i + 2 - above));
-        let dy = &dy[i * s.to[1]..][..s.to[1]];
+        let start = windows + i * s.to[1];
         let [mut given, mut next] = [[zero; V]; 2];
         for v in 0..V {
+            // Beyond the last window of a row nothing may be given.
             let at = v * L::COUNT;
-            let all = if at + L::COUNT <= dy.len() { l.load(dy, at) } else { l.load_some(dy, at) };
+            ahead(dy, start + at);
+            let all = match at + L::COUNT <= s.to[1] {
+                true => l.load(dy, start + at),
+                false => l.load_some(&dy[..start + s.to[1]], start + at),
+            };
             let both = l.larger(middle.best[v], shared.best[v]);
             let best = l.larger(end.best[v], both);
             let early = l.equal(best, both);
@@ -180,19 +359,33 @@ pub(super) fn slopes<L: Lanes, const V: usize, const LEFT: usize>(
     if row < height {
         plane.hand_on(row, &shared, sums, dx);
     }
-    dx[((row + 1) * width).min(height * width)..].fill(0.0);
+    dx[first..first + height * width][((row + 1) * width).min(height * width)..].fill(0.0);
+    // Of a sum that is not finite nothing makes zeros.
+    all_zero(l, l.mul(plane.sums, zero))
 }
 
 /// The same for so many vectors of windows.
 #[inline(always)]
-pub(super) fn slopes_of<L: Lanes>(l: L, vectors: usize, s: &Shape, both: [&[f32]; 2], dx: &mut [f32]) {
-    match (vectors, s.form.padding[1]) {
-        (1, 0) => slopes::<L, 1, 0>(l, s, both, dx),
-        (1, _) => slopes::<L, 1, 1>(l, s, both, dx),
-        (2, 0) => slopes::<L, 2, 0>(l, s, both, dx),
-        (2, _) => slopes::<L, 2, 1>(l, s, both, dx),
-        (_, 0) => slopes::<L, 4, 0>(l, s, both, dx),
-        (_, _) => slopes::<L, 4, 1>(l, s, both, dx),
+pub(super) fn slopes_of<L: Lanes>(
+    l: L,
+    vectors: usize,
+    how: (&Shape, usize),
+    both: [&[f32]; 2],
+    dx: &mut [f32],
+) -> bool {
+    match (vectors, how.0.form.padding[1]) {
+        (1, 0) => slopes::<L, 1, 0>(l, how, both, dx),
+        (1, _) => slopes::<L, 1, 1>(l, how, both, dx),
+        (2, 0) => slopes::<L, 2, 0>(l, how, both, dx),
+        (2, _) => slopes::<L, 2, 1>(l, how, both, dx),
+        (3, 0) => slopes::<L, 3, 0>(l, how, both, dx),
+        (3, _) => slopes::<L, 3, 1>(l, how, both, dx),
+        (4, 0) => slopes::<L, 4, 0>(l, how, both, dx),
+        (4, _) => slopes::<L, 4, 1>(l, how, both, dx),
+        (5, 0) => slopes::<L, 5, 0>(l, how, both, dx),
+        (5, _) => slopes::<L, 5, 1>(l, how, both, dx),
+        (_, 0) => slopes::<L, 8, 0>(l, how, both, dx),
+        (_, _) => slopes::<L, 8, 1>(l, how, both, dx),
     }
 }
 
@@ -200,8 +393,8 @@ pub(super) fn slopes_of<L: Lanes>(l: L, vectors: usize, s: &Shape, both: [&[f32]
 mod tests {
     use tiercel_workload::graph::{Pool, PoolKind};
 
-    use super::super::back;
     use super::super::rows::Runs;
+    use super::super::{back, largest, mean, plain};
     use super::*;
 
     #[test]
@@ -209,7 +402,8 @@ mod tests {
         let (mut random, mut tried) = (fastrand::Rng::with_seed(13), 0);
         for _ in 0..400 {
             let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..2));
-            let from = [random.usize(2..20), random.usize(17..130)];
+            let wide = [130, 270][random.usize(..2)];
+            let from = [random.usize(2..20), random.usize(17..wide)];
             let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2];
             if (0..2).any(|axis| ends(axis) < 3) {
                 continue;
@@ -222,7 +416,32 @@ mod tests {
             let Some(runs) = Runs::new(&s) else { continue };
             tried += 1;
             back::tests::check(&s, &runs, &mut random);
+            forward(&s, &runs, &mut random);
         }
         assert!(tried > 200, "{tried} shapes");
+    }
+
+    /// The largest and the mean of every window of some random planes are those of single ones.
+    fn forward(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
+        let (planes, strange) = (random.usize(1..4), random.usize(..4));
+        let [from, to] = [s.from, s.to].map(|[rows, columns]| planes * rows * columns);
+        let mut x: Vec<f32> = (0..from).map(|_| random.i8(-9..9) as f32).collect();
+        if strange < 2 {
+            x[random.usize(..from)] = [f32::NAN, f32::NEG_INFINITY][strange];
+        }
+        let [mut y, mut expected] = [vec![1f32; to], vec![0f32; to]];
+        let better = |best: f32, x: f32| if x > best || x.is_nan() { x } else { best };
+        largest(s, runs, None, &x, &mut y);
+        plain(s, &x, &mut expected, f32::NEG_INFINITY, better);
+        let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+        assert!(y.iter().zip(&expected).all(same), "largest of {s:?}");
+        x.iter_mut().for_each(|x| *x = random.i8(-9..9) as f32);
+        mean(s, runs, None, &Shares::new(s, None, false), &x, &mut y);
+        plain(s, &x, &mut expected, 0.0, |sum, x| sum + x);
+        for (at, (y, sum)) in y.iter().zip(expected).enumerate() {
+            let [i, j] = [at / s.to[1] % s.to[0], at % s.to[1]];
+            let share = s.share(0, i, false) * s.share(1, j, false);
+            assert!((y - sum * share).abs() < 1e-5, "mean of {s:?}");
+        }
     }
 }

@@ -196,16 +196,82 @@ pub(super) fn masks<const S: usize>(first: isize, width: usize) -> [u16; S] {
 /// The processor has AVX-512, and the numbers of the lanes in the masks are there.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 pub(super) unsafe fn load<const S: usize>(at: *const f32, apart: usize, masks: [u16; S]) -> __m512 {
     // SAFETY: lanes beside the masks are not touched.
     unsafe {
+        if S == 2 {
+            // Half a vector is less often in two lines of the cache.
+            let low = _mm256_maskz_loadu_ps(masks[0] as u8, at);
+            let high = _mm256_maskz_loadu_ps((masks[1] >> 8) as u8, at.wrapping_add(apart));
+            return _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high);
+        }
         let mut all = _mm512_maskz_loadu_ps(masks[0], at);
         for (s, mask) in masks.iter().enumerate().skip(1) {
             let at = at.wrapping_add(s * apart).wrapping_sub(s * LANES / S);
             all = _mm512_mask_loadu_ps(all, *mask, at);
         }
         all
+    }
+}
+
+/// What windows see of a row of each of `S` planes side by side, or of some columns of one.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Seen<const K: usize, const S: usize> {
+    /// The first pixel of the first column of the window.
+    left: isize,
+    /// The pixels that are there, for each column of the window.
+    inside: [[u16; S]; K],
+    /// Those of all planes, and where each is among the pixels of whole rows.
+    kept: [u16; K],
+    taken: [__m512i; K],
+    /// The pixels of whole rows, where these fit.
+    whole: Option<[u16; S]>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<const K: usize, const S: usize> Seen<K, S> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
+    fn new(d: &Depthwise, first: usize) -> Seen<K, S> {
+        let (width, left) = (d.from[1], first as isize - d.before[1] as isize);
+        let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
+        let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        Seen {
+            left,
+            inside,
+            kept: inside.map(|masks| masks.iter().fold(0, |all, mask| all | mask)),
+            taken: std::array::from_fn(|b| {
+                _mm512_add_epi32(lanes, _mm512_set1_epi32(left as i32 + b as i32))
+            }),
+            whole: (S > 1 && width <= LANES / S).then(|| masks(0, width)),
+        }
+    }
+
+    /// The pixels of a row, for each column of the window.
+    ///
+    /// # Safety
+    /// The processor has AVX-512, and there is a row of each plane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
+    unsafe fn row(&self, row: *const f32, apart: usize) -> [__m512; K] {
+        let mut columns = [_mm512_setzero_ps(); K];
+        if let (true, Some(whole)) = (S > 1, self.whole) {
+            // Rows that fit are read once, and moved.
+            // SAFETY: lanes beside the masks are not touched.
+            let all = unsafe { load(row, apart, whole) };
+            for (b, column) in columns.iter_mut().enumerate() {
+                *column = _mm512_maskz_permutexvar_ps(self.kept[b], self.taken[b], all);
+            }
+            return columns;
+        }
+        let row = row.wrapping_offset(self.left);
+        for (b, column) in columns.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *column = unsafe { load(row.wrapping_add(b), apart, self.inside[b]) };
+        }
+        columns
     }
 }
 
@@ -223,7 +289,7 @@ pub(super) fn soon(at: *const f32) {
 /// The processor has AVX-512, and the numbers are there.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 pub(super) unsafe fn spread<const S: usize>(at: *const f32, apart: usize) -> __m512 {
     // SAFETY: the caller's promise.
     unsafe {
@@ -274,7 +340,7 @@ unsafe fn slide<const K: usize, const S: usize>(
 ) {
     let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
     let zero = _mm512_setzero_ps();
-    // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
+    // SAFETY: the caller's promise; and pixels that are not there are not touched.
     unsafe {
         let mut taps = [[zero; K]; K];
         for (at, tap) in taps.as_flattened_mut().iter_mut().enumerate() {
@@ -323,7 +389,7 @@ unsafe fn slide<const K: usize, const S: usize>(
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes of either side.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn meet<const K: usize, const S: usize, const A: usize>(
     d: &Depthwise,
     top: usize,
@@ -334,21 +400,16 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
 ) {
     let (Depthwise { from: [height, width], to: [rows, columns], before, .. }, apart) = (*d, d.planes());
     let zero = _mm512_setzero_ps();
-    // SAFETY: the caller's promise; and pixels that the masks leave out are not touched.
+    // SAFETY: the caller's promise; and pixels that are not there are not touched.
     unsafe {
-        let masked = |first: usize| {
-            let left = first as isize - before[1] as isize;
-            let inside: [[u16; S]; K] = std::array::from_fn(|b| masks(left + b as isize, width));
-            (inside, masks::<S>(0, columns - first))
-        };
-        let begin = masked(0);
+        let begin = Seen::<K, S>::new(d, 0);
         for image in 0..images {
             let (from, dy) = (from.wrapping_add(image * next[0]), dy.wrapping_add(image * next[1]));
             let mut sums = [[zero; K]; A];
             let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
             for first in (0..columns).step_by(LANES / S) {
-                let left = first as isize - before[1] as isize;
-                let (inside, there) = if first == 0 { begin } else { masked(first) };
+                let seen = if first == 0 { begin } else { Seen::new(d, first) };
+                let there = masks::<S>(0, columns - first);
                 // Rows q − a of the other side.
                 let mut held = [zero; A];
                 for q in 0..rows + A - 1 {
@@ -360,9 +421,8 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
                     held = std::array::from_fn(|a| if a > 0 { held[a - 1] } else { newest });
                     let i = (q + top).wrapping_sub(before[0]);
                     if i < height {
-                        let row = from.wrapping_add(i * width).wrapping_offset(left);
-                        for b in 0..K {
-                            let x = load(row.wrapping_add(b), apart[0], inside[b]);
+                        let row = seen.row(from.wrapping_add(i * width), apart[0]);
+                        for (b, x) in row.into_iter().enumerate() {
                             for a in 0..A {
                                 sums[a][b] = _mm512_fmadd_ps(held[a], x, sums[a][b]);
                             }
@@ -386,7 +446,7 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes of either side.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn meet_five<const S: usize>(
     d: &Depthwise,
     from: *const f32,

@@ -23,7 +23,7 @@ fn raw<const S: usize>(first: isize, width: usize) -> Raw {
 /// # Safety
 /// The processor has AVX-512, and the numbers of the lanes in the masks are there.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn halves<const S: usize>(at: *const f32, apart: usize, masks: Raw) -> [__m512; 2] {
     let second = match S {
         1 => LANES,
@@ -42,6 +42,15 @@ unsafe fn halves<const S: usize>(at: *const f32, apart: usize, masks: Raw) -> [_
             high = _mm512_mask_loadu_ps(high, masks[1][1], next.wrapping_add(beside));
         }
         [_mm512_permutex2var_ps(low, evens, high), _mm512_permutex2var_ps(low, odds, high)]
+    }
+}
+
+/// Asks for two vectors of a row, or one of each of some planes, as far from these as the next ones are.
+#[inline(always)]
+fn both_soon<const S: usize>(row: *const f32, next: usize) {
+    soon(row.wrapping_add(next));
+    if S == 1 {
+        soon(row.wrapping_add(next + LANES));
     }
 }
 
@@ -76,7 +85,7 @@ pub(super) unsafe fn slide<const K: usize, const S: usize>(
                         continue;
                     }
                     let row = from.wrapping_add(i * width).wrapping_offset(left);
-                    soon(row.wrapping_add(apart[0] * S));
+                    both_soon::<S>(row, apart[0] * S);
                     for b in 0..half {
                         let x = halves::<S>(row.wrapping_add(2 * b), apart[0], inside[b]);
                         for k in 0..half {
@@ -117,7 +126,7 @@ fn masked<const K: usize, const S: usize>(d: &Depthwise, first: usize) -> Masks<
 /// # Safety
 /// The processor has AVX-512, and the numbers of the lanes in the masks are there.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn meet_row<const K: usize, const S: usize, const ODD: usize>(
     row: *const f32,
     apart: usize,
@@ -146,7 +155,7 @@ unsafe fn meet_row<const K: usize, const S: usize, const ODD: usize>(
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes of either side.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn meet_image<const K: usize, const S: usize, const FIRST: usize, const ONE: bool>(
     d: &Depthwise,
     begin: &Masks<K, S>,
@@ -174,7 +183,7 @@ unsafe fn meet_image<const K: usize, const S: usize, const FIRST: usize, const O
                     continue;
                 }
                 let row = from.wrapping_add(i * width).wrapping_offset(left);
-                soon(row.wrapping_add(next[0]));
+                both_soon::<S>(row, next[0]);
                 // SAFETY: as above.
                 unsafe {
                     match odd {
@@ -196,7 +205,7 @@ unsafe fn meet_image<const K: usize, const S: usize, const FIRST: usize, const O
 
 /// # Safety
 /// The processor has AVX-512, and there are `S` planes of either side for every image.
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 pub(super) unsafe fn meet<const K: usize, const S: usize>(
     d: &Depthwise,
     from: *const f32,
@@ -249,6 +258,7 @@ unsafe fn rise<const K: usize, const S: usize, const P: usize>(
             let inside: [[u16; S]; K] = std::array::from_fn(|s| masks(place - s as isize, width));
             let left = columns - 2 * first;
             for t in before[0] / 2..=(rows - 1 + before[0]) / 2 {
+                soon(from.wrapping_add(apart[0] * S + t * width + first));
                 // Two rows of results, of which even and odd pixels.
                 let mut sums = [[begin; 2]; 2];
                 for k in 0..half {
@@ -277,7 +287,7 @@ unsafe fn rise<const K: usize, const S: usize, const P: usize>(
                     let low = _mm512_permutex2var_ps(even, first_half, other);
                     let high = _mm512_permutex2var_ps(even, second_half, other);
                     let at = to.wrapping_add(i * columns + 2 * first);
-                    soon(at.cast_const().wrapping_add(apart[1] * S));
+                    both_soon::<S>(at, apart[1] * S);
                     let mask = masks::<1>(0, left)[0];
                     if S == 1 {
                         store::<1>(low, at, 0, mask);

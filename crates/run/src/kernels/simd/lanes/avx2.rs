@@ -116,6 +116,16 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn these(self, bits: u16) -> __m256 {
+        // SAFETY: the processor has these vectors.
+        unsafe {
+            let lanes = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+            let set = _mm256_and_si256(_mm256_set1_epi32(bits.into()), lanes);
+            _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lanes))
+        }
+    }
+
+    #[inline(always)]
     fn pick(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm256_blendv_ps(no, yes, mask) }

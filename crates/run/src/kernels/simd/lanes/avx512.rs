@@ -153,6 +153,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn these(self, bits: u16) -> u16 {
+        bits
+    }
+
+    #[inline(always)]
     fn pick(self, mask: u16, yes: __m512, no: __m512) -> __m512 {
         // SAFETY: the processor has these vectors.
         unsafe { _mm512_mask_mov_ps(no, mask, yes) }

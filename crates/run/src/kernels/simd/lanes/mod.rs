@@ -62,6 +62,8 @@ pub trait Lanes: Copy {
     fn strange(self, x: Self::Vector) -> Self::Mask;
     /// Where a and b are equal.
     fn equal(self, a: Self::Vector, b: Self::Vector) -> Self::Mask;
+    /// Those whose bits are set, the first lane's being the last.
+    fn these(self, bits: u16) -> Self::Mask;
     /// One or the other.
     fn pick(self, mask: Self::Mask, yes: Self::Vector, no: Self::Vector) -> Self::Vector;
     /// Every other number of two vectors: those in even places, and those in odd ones.
@@ -201,6 +203,9 @@ mod tests {
         assert!(yes(l.equal(l.larger(l.splat(0.5), one), one)));
         assert!(yes(l.equal(one, one)) && no(l.equal(one, l.splat(2.0))));
         assert!(yes(l.strange(nan)) && no(l.strange(one)));
+        assert!(yes(l.these(u16::MAX)) && no(l.these(0)));
+        let odd = l.pick(l.these(0xaaaa), one, l.splat(0.0));
+        assert!(numbers(l, odd).iter().enumerate().all(|(lane, one)| *one == (lane % 2) as f32));
         assert!(yes(l.equal(l.smaller(nan, one), one)) && yes(l.equal(l.smaller(l.splat(2.0), one), one)));
         assert!(yes(l.equal(l.root(l.div(l.splat(4.5), l.splat(2.0))), l.splat(1.5))));
         assert!(yes(l.equal(l.two_to(l.splat(f32::from_bits(3))), l.splat(8.0))));

@@ -104,6 +104,11 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    fn these(self, bits: u16) -> [bool; 8] {
+        std::array::from_fn(|lane| bits >> lane & 1 == 1)
+    }
+
+    #[inline(always)]
     fn pick(self, mask: [bool; 8], yes: [f32; 8], no: [f32; 8]) -> [f32; 8] {
         std::array::from_fn(|lane| if mask[lane] { yes[lane] } else { no[lane] })
     }
