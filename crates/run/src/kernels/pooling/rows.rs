@@ -94,43 +94,20 @@ impl Fold for Larger {
     }
 }
 
-/// Their sum.
-pub(super) struct Plus;
+/// Their sum; the order of numbers may matter.
+pub(super) struct Sum<const ORDERED: bool>;
 
-impl Fold for Plus {
+/// The sum of pixels.
+pub(super) type Plus = Sum<true>;
+
+/// The sum of gradients.
+pub(super) type Given = Sum<false>;
+
+impl<const ORDERED: bool> Fold for Sum<ORDERED> {
     const OUTSIDE: f32 = 0.0;
-    // Zero and this are zero, and two of these are this.
-    const NOTHING: f32 = -0.0;
-    const ORDERED: bool = true;
-
-    #[inline(always)]
-    fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
-        l.add(a, b)
-    }
-
-    #[inline(always)]
-    fn quick<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
-        l.add(a, b)
-    }
-
-    #[inline(always)]
-    fn strange<L: Lanes>(_: L, _: L::Vector, before: L::Vector) -> L::Vector {
-        before
-    }
-
-    #[inline(always)]
-    fn fine<L: Lanes>(_: L, _: L::Vector) -> bool {
-        true
-    }
-}
-
-/// The sum of gradients, where the order does not matter.
-pub(super) struct Given;
-
-impl Fold for Given {
-    const OUTSIDE: f32 = 0.0;
-    const NOTHING: f32 = 0.0;
-    const ORDERED: bool = false;
+    // Where the order matters, zero and this are zero, and two of these are this.
+    const NOTHING: f32 = if ORDERED { -0.0 } else { 0.0 };
+    const ORDERED: bool = ORDERED;
 
     #[inline(always)]
     fn fold<L: Lanes>(l: L, a: L::Vector, b: L::Vector) -> L::Vector {
