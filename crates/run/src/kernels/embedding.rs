@@ -272,3 +272,40 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     });
     Ok(finite.into_inner())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every id is one thread's, which has as many places as ids, in the order of their rows and of their places.
+    #[test]
+    fn threads_have_all_ids_between_them() {
+        let mut random = fastrand::Rng::with_seed(8);
+        for (rows, count) in [(1, 1), (1, 50), (5, 3), (3000, 700), (100_000, 5000), (5_000_000, 900)] {
+            // All rows alike, few of them often, and one alone.
+            for few in [rows, rows.min(7), 1] {
+                let ids: Vec<i32> = (0..count).map(|_| (rows - 1 - random.usize(..few)) as i32).collect();
+                for threads in [1, 2, 3, 7] {
+                    let (mut counts, mut pool) = (vec![9; threads * BUCKETS], Pool::new(threads));
+                    let [mut bounds, mut starts] = [vec![9; threads + 1], vec![9; threads + 1]];
+                    deal(&mut pool, Ids::Short(&ids), rows, &mut counts, [&mut bounds, &mut starts]);
+                    assert!(bounds.is_sorted() && starts.is_sorted(), "{bounds:?}, {starts:?}");
+                    let mut all: Vec<u64> = Vec::new();
+                    for index in 0..threads {
+                        let own = bounds[index] as usize..bounds[index + 1] as usize;
+                        let len = (starts[index + 1] - starts[index]) as usize;
+                        let inside = ids.iter().filter(|id| own.contains(&(**id as usize))).count();
+                        assert_eq!(len, inside, "of {count} ids of {rows} rows, {threads} threads");
+                        let (mut order, mut other) = (vec![0; len], vec![0; len]);
+                        choose(ids.iter().map(|id| *id as usize), own, &mut order);
+                        all.extend(sort(&mut order, &mut other, rows));
+                    }
+                    let mut expected: Vec<u64> =
+                        ids.iter().enumerate().map(|(at, id)| (*id as u64) << 32 | at as u64).collect();
+                    expected.sort_unstable();
+                    assert_eq!(all, expected, "{count} ids of {rows} rows, {threads} threads");
+                }
+            }
+        }
+    }
+}

@@ -120,14 +120,14 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
 
 /// Samples up to which nothing is packed: weights are read once, as they lie, or written once.
 const FEW: usize = 12;
-
 const _: () = assert!((FEW as u64) < weights::SAMPLES, "so few samples never come in parts");
 
-/// Samples up to which reading the weights takes about as long as multiplying them.
+/// Samples up to which reading the weights takes about as long as multiplying them, and writing their gradients about as long
+/// as computing these.
 pub(super) const SOME: usize = 64;
 const _: () = assert!(FEW as u64 <= parts::FEW && SOME as u64 <= parts::FEW, "parts have more samples");
 
-/// Outputs, or samples, up to which a product is one of little depth.
+/// Outputs up to which the gradients of samples are a product of little depth.
 const SHALLOW: usize = 16;
 
 /// Whether the results of a sample fit a vector, and there are many: then only the weights are packed.
