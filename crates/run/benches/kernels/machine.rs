@@ -17,7 +17,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// So many bytes of it, all zero.
+    /// So many bytes of it. All are written once: what never was is one page of zeros to the system, and in a cache.
     pub fn new(len: usize) -> Pages {
         let all = vec![0u64; (len + 2 * HUGE) / 8];
         let first = all.as_ptr().cast::<u8>().align_offset(HUGE);
@@ -26,7 +26,9 @@ impl Pages {
             let start = all.as_ptr().cast::<u8>().add(first);
             libc::madvise(start.cast_mut().cast(), len.next_multiple_of(HUGE), libc::MADV_HUGEPAGE);
         }
-        Pages { all, first, len }
+        let mut pages = Pages { all, first, len };
+        pages.bytes().fill(0);
+        pages
     }
 
     /// All of it.
@@ -87,11 +89,25 @@ pub struct Machine {
     memory: Vec<Mutex<[Pages; 2]>>,
 }
 
+/// Bytes that are read and written, at least, to find the bandwidth of memory.
+const MUCH: usize = 128 << 20;
+
 impl Machine {
     /// With memory for so many threads.
     pub fn new(threads: usize) -> Machine {
-        let memory = (0..threads).map(|_| Mutex::new([0; 2].map(|_| Pages::new((64 << 20) / threads))));
-        Machine { threads, memory: memory.collect() }
+        let mut machine = Machine { threads, memory: Vec::new() };
+        machine.have(MUCH);
+        machine
+    }
+
+    /// Sees to it that the bandwidth is that of so many bytes: far more than caches hold come more slowly than a little more.
+    pub fn have(&mut self, bytes: usize) {
+        let each = bytes.max(MUCH).next_multiple_of(2 * 64 * self.threads) / 2 / self.threads;
+        if self.memory.first().is_some_and(|one| one.lock().expect("nobody else")[0].len == each) {
+            return;
+        }
+        self.memory.clear();
+        self.memory.extend((0..self.threads).map(|_| Mutex::new([0; 2].map(|_| Pages::new(each)))));
     }
 
     /// The best multiply-adds of all threads in some rounds, in operations a second.
@@ -118,6 +134,7 @@ impl Machine {
             y.iter_mut().zip(&*x).for_each(|(y, x)| *y = 2.0 * x);
             black_box(y);
         });
-        (2 * self.memory.len() * ((64 << 20) / self.threads)) as f64 / seconds
+        let all = self.memory.iter().map(|one| 2 * one.lock().expect("nobody else")[0].len).sum::<usize>();
+        all as f64 / seconds
     }
 }

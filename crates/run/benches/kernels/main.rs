@@ -47,11 +47,12 @@ impl Asked {
 /// Times a kernel and prints what it reaches; `theirs` is a case for PyTorch.
 fn time(
     (subject, step, name): (&mut Subject, usize, &str),
-    (machine, threads): (&Machine, usize),
+    (machine, threads): (&mut Machine, usize),
     mut theirs: Option<(&mut Torch, &str)>,
 ) {
     let (flops, bytes) = (subject.flops(step), subject.bytes(step));
     let mut bench = Bench::new(subject, step);
+    machine.have(bytes as usize);
     let (mut best, mut other) = (f64::INFINITY, f64::INFINITY);
     let (mut peak, mut bandwidth) = (0f64, 0f64);
     bench.run();
@@ -79,7 +80,7 @@ fn time(
 fn main() -> ExitCode {
     let asked = Asked(std::env::args().skip(1).filter(|a| a != "--bench").collect());
     let threads = asked.number("--threads").unwrap_or(2) as usize;
-    let machine = Machine::new(threads);
+    let mut machine = Machine::new(threads);
     let (peak, bandwidth) = (machine.peak(40), machine.bandwidth(12));
     println!(
         "{threads} threads, {:?}: {:.0} GFLOP/s, {:.1} GB/s",
@@ -107,7 +108,7 @@ fn main() -> ExitCode {
         };
         for (step, name) in subject.kernels(LEAST) {
             if name.contains(asked.filter()) {
-                time((&mut subject, step, &name), (&machine, threads), None);
+                time((&mut subject, step, &name), (&mut machine, threads), None);
             }
         }
         return ExitCode::SUCCESS;
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
     for case in cases().into_iter().filter(|c| c.name.contains(asked.filter())) {
         let (mut subject, step) = Subject::of_case(&case, threads);
         let theirs = torch.as_mut().filter(|_| !case.torch.is_empty()).map(|torch| (torch, &*case.torch));
-        time((&mut subject, step, &case.name), (&machine, threads), theirs);
+        time((&mut subject, step, &case.name), (&mut machine, threads), theirs);
     }
     if let Some(torch) = torch {
         torch.end();

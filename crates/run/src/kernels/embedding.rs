@@ -9,12 +9,15 @@ use super::args::{Args, Call, Ids};
 use super::elementwise::zip_part;
 use super::pool::{Pool, part};
 use super::room;
-use super::shares::{Cut, CutRows, Each};
-use super::simd::{fetch, foresee, wide};
-use super::update::{Largest, Rule, Step};
+use super::shares::{Cut, Each};
+use super::simd::{expect, fetch, fetch_early, foresee, lanes};
+use super::update::{Rule, Step, Weights, finite};
 
 /// How many rows ahead the memory of one is asked for.
 const SOON: usize = 8;
+
+/// Numbers of a line of the cache.
+const LINE: usize = 16;
 
 /// How many ids ahead the second-level cache is asked for a row: it waits for more lines at once than the first.
 const LATER: usize = 48;
@@ -68,9 +71,9 @@ pub(super) fn backward(mut args: Args<'_, '_>, bag: bool) -> Result<(), String> 
 }
 
 /// Scratch numbers of an update of rows: the ids in order, twice, where the rows and the ids of threads begin, and for each
-/// thread one row of gradients and how many ids there are of some rows.
+/// thread how many ids there are of some rows.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
-    2 * room(2 * call.len(1)) + 2 * room(threads + 1) + threads * (room(call.last(0)) + BUCKETS)
+    2 * room(2 * call.len(1)) + 2 * room(threads + 1) + threads * BUCKETS
 }
 
 /// Stretches of rows whose ids are counted.
@@ -136,26 +139,62 @@ fn sort<'o>(mut order: &'o mut [u64], mut other: &'o mut [u64], rows: usize) -> 
     order
 }
 
-/// The rows of tables that one thread changes.
+/// The rows of tables that one thread changes, from its first on; what there is none of is empty.
 struct Tables<'s> {
-    w: CutRows<'s, f32>,
-    first: CutRows<'s, f32>,
-    second: CutRows<'s, f32>,
-    master: Option<CutRows<'s, f32>>,
+    first_row: usize,
+    width: usize,
+    w: &'s mut [f32],
+    first: &'s mut [f32],
+    second: &'s mut [f32],
+    master: &'s mut [f32],
 }
 
 impl Tables<'_> {
-    /// Asks the second-level cache for a row.
+    /// Where the numbers of a row begin.
+    #[inline(always)]
+    fn place(&self, row: usize) -> usize {
+        (row - self.first_row) * self.width
+    }
+
+    /// Asks the second-level cache for the first numbers of a row; those behind them come by themselves.
     #[inline(always)]
     fn foresee(&self, row: usize) {
-        [&self.w, &self.first, &self.second].iter().for_each(|table| table.foresee(row));
+        let place = self.place(row);
+        for table in [&self.w, &self.first, &self.second] {
+            if !table.is_empty() {
+                fetch_early(table.as_ptr().wrapping_add(place), 1);
+            }
+        }
     }
 
     /// Asks for the memory of a row.
     #[inline(always)]
     fn expect(&self, row: usize) {
-        [&self.w, &self.first, &self.second].iter().for_each(|table| table.expect(row));
-        self.master.iter().for_each(|master| master.expect(row));
+        let place = self.place(row);
+        for table in [&self.w, &self.first, &self.second, &self.master] {
+            if !table.is_empty() {
+                expect(table.as_ptr().wrapping_add(place), self.width);
+            }
+        }
+    }
+
+    /// The weights of a row, the exact ones where there are others, too.
+    #[inline(always)]
+    fn weights(&mut self, row: usize) -> Weights<'_> {
+        let own = self.place(row)..self.place(row) + self.width;
+        let w = if self.master.is_empty() { &mut *self.w } else { &mut *self.master };
+        let state = |numbers: bool| if numbers { own.clone() } else { 0..0 };
+        let (first, second) = (state(!self.first.is_empty()), state(!self.second.is_empty()));
+        Weights { w: &mut w[own], first: &mut self.first[first], second: &mut self.second[second] }
+    }
+
+    /// Copies the exact weights of a row to the others.
+    #[inline(always)]
+    fn copy(&mut self, row: usize) {
+        if !self.master.is_empty() {
+            let own = self.place(row)..self.place(row) + self.width;
+            self.w[own.clone()].copy_from_slice(&self.master[own]);
+        }
     }
 }
 
@@ -183,14 +222,16 @@ impl<'s> Gradients<'s> {
     }
 }
 
-wide! {
-    /// Changes rows by the sums of their gradients.
-    fn change[S: Step](step: S, g: Gradients<'_>, tables: &mut Tables<'_>, sum: &mut [f32], most: &mut Largest) {
-        let end = g.order.len();
+lanes! {
+    /// Changes rows by the sums of their gradients, and returns whether they are finite.
+    fn change['s, S: Step](l; step: S, g: Gradients<'s>, tables: &mut Tables<'s>) -> bool {
+        let (end, width, mut wrong) = (g.order.len(), g.width, l.splat(0.0));
+        let whole = width / L::COUNT * L::COUNT;
         let mut at = 0;
         while at < end {
             let row = g.row(at);
-            if at + SOON < end {
+            // Of rows that are one line of the cache nothing would be left to ask for.
+            if width > LINE && at + SOON < end {
                 fetch(g.gradient(at + SOON));
                 tables.expect(g.row(at + SOON));
             }
@@ -198,26 +239,29 @@ wide! {
                 foresee(&g.gradient(at + LATER)[..1]);
                 tables.foresee(g.row(at + LATER));
             }
-            let mut gradient = g.gradient(at);
+            let first = at;
             at += 1;
-            if at < end && g.row(at) == row {
-                sum.copy_from_slice(gradient);
-                while at < end && g.row(at) == row {
-                    sum.iter_mut().zip(g.gradient(at)).for_each(|(sum, d)| *sum += d);
-                    at += 1;
-                }
-                gradient = sum;
+            while at < end && g.row(at) == row {
+                at += 1;
             }
-            let (w, first, second) = (tables.w.row(row), tables.first.row(row), tables.second.row(row));
-            match &mut tables.master {
-                None => step.step(w, gradient, first, second, most),
-                Some(master) => {
-                    let master = master.row(row);
-                    step.step(master, gradient, first, second, most);
-                    w.copy_from_slice(master);
+            let mut weights = tables.weights(row);
+            for column in (0..whole).step_by(L::COUNT) {
+                let mut sum = l.load(g.gradient(first), column);
+                for next in first + 1..at {
+                    sum = l.add(sum, l.load(g.gradient(next), column));
                 }
+                wrong = weights.change::<L, S, false>(l, step, column, sum, wrong);
             }
+            if whole < width {
+                let mut sum = l.load_some(g.gradient(first), whole);
+                for next in first + 1..at {
+                    sum = l.add(sum, l.load_some(g.gradient(next), whole));
+                }
+                wrong = weights.change::<L, S, true>(l, step, whole, sum, wrong);
+            }
+            tables.copy(row);
         }
+        finite(l, wrong)
     }
 }
 
@@ -240,37 +284,38 @@ pub(super) fn update_rows(mut args: Args<'_, '_>, optimizer: Optimizer, bag: boo
     let threads = args.pool.threads();
     let (bounds, rest) = rest.split_at_mut(room(threads + 1));
     let (starts, rest) = rest.split_at_mut(room(threads + 1));
-    let (counts, sums) = rest.split_at_mut(threads * BUCKETS);
+    let counts = &mut rest[..threads * BUCKETS];
     let [bounds, starts] = [bounds, starts].map(|some| bytemuck::cast_slice_mut(&mut some[..threads + 1]));
     deal(args.pool, ids, rows, bytemuck::cast_slice_mut(counts), [&mut *bounds, &mut *starts]);
     // Ids with their places, so that equal ids stand together and in order.
     let [order, other]: [&mut [u64]; 2] =
         [order, other].map(|half| bytemuck::cast_slice_mut(&mut half[..2 * ids.len()]));
     let lists = (Cut::new(order, 1, starts), Cut::new(other, 1, starts));
-    let (rule, finite) = (Rule::new(optimizer, args.moment), AtomicBool::new(true));
+    let (rule, all) = (Rule::new(optimizer, args.moment), AtomicBool::new(true));
     let cut = |numbers, there: bool| Cut::new(numbers, if there { width } else { 0 }, bounds);
     let tables =
         (cut(w, true), cut(first, states > 0), cut(second, states > 1), master.map(|m| cut(m, true)));
-    args.pool.each((Each::new(sums, room(width)), tables, lists), |index, (sum, tables, (order, other))| {
+    args.pool.each((tables, lists), |index, (tables, (order, other))| {
         let (w, first, second, master) = tables;
-        let (mut tables, mut most) = (Tables { w, first, second, master }, Largest::default());
-        let (order, own) = (order.all(), bounds[index] as usize..bounds[index + 1] as usize);
+        let own = bounds[index] as usize..bounds[index + 1] as usize;
+        let mut tables =
+            Tables { first_row: own.start, width, w, first, second, master: master.unwrap_or(&mut []) };
         match ids {
             Ids::Short(ids) => choose(ids.iter().map(|id| *id as usize), own, order),
             Ids::Long(ids) => choose(ids.iter().map(|id| *id as usize), own, order),
         }
-        let order = sort(order, other.all(), rows);
-        let (g, sum) = (Gradients { order, drows, width, bag }, &mut sum[..width]);
-        match rule {
-            Rule::Plain(step) => change(step, g, &mut tables, sum, &mut most),
-            Rule::Momentum(step) => change(step, g, &mut tables, sum, &mut most),
-            Rule::Adam(step) => change(step, g, &mut tables, sum, &mut most),
-        }
-        if !most.finite() {
-            finite.store(false, Ordering::Relaxed);
+        let order = sort(order, other, rows);
+        let g = Gradients { order, drows, width, bag };
+        let finite = match rule {
+            Rule::Plain(step) => change(step, g, &mut tables),
+            Rule::Momentum(step) => change(step, g, &mut tables),
+            Rule::Adam(step) => change(step, g, &mut tables),
+        };
+        if !finite {
+            all.store(false, Ordering::Relaxed);
         }
     });
-    Ok(finite.into_inner())
+    Ok(all.into_inner())
 }
 
 #[cfg(test)]

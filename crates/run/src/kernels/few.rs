@@ -198,9 +198,9 @@ lanes! {
 #[repr(align(64))]
 struct Gradients([f32; GRADIENTS]);
 
-/// The gradients of few samples: sums of the rows of the weights. Of all samples some columns are made at a time, while
-/// memory is asked for the weights that come next.
-pub(super) fn slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut [f32]) {
+/// The gradients of few samples: sums of the rows of the weights, on top of what is there already where `add`. Of all samples
+/// some columns are made at a time, while memory is asked for the weights that come next.
+pub(super) fn slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], (dx, add): (&mut [f32], bool)) {
     let apart = GRADIENTS / e.rows / PARTS * PARTS;
     let dx = columns(dx, e, pool.threads());
     pool.each_of(e.columns * e.depth, dx, |_, mut some| {
@@ -210,7 +210,14 @@ pub(super) fn slopes(pool: &mut Pool, e: Extent, w: &[f32], dy: &[f32], dx: &mut
             let range = dx.ranges()[3].clone();
             for first in range.clone().step_by(apart) {
                 let len = apart.min(range.end - first);
-                sums.0.fill(0.0);
+                for (row, sums) in sums.0.chunks_exact_mut(apart).enumerate().take(e.rows) {
+                    match add {
+                        true => {
+                            sums[..len].copy_from_slice(&dx.run([row, 0, 0])[first - range.start..][..len])
+                        }
+                        false => sums[..len].fill(0.0),
+                    }
+                }
                 for top in (0..e.depth).step_by(ROWS) {
                     let rows = top..e.depth.min(top + ROWS);
                     let w = &w[top * e.columns + first..];
@@ -266,7 +273,7 @@ mod tests {
                 }
                 // The weights of as many outputs as there were columns, for gradients of `depth` numbers.
                 let mut dx = vec![7f32; rows * depth];
-                slopes(&mut pool, Extent::new(rows, depth, columns), &w, &dy, &mut dx);
+                slopes(&mut pool, Extent::new(rows, depth, columns), &w, &dy, (&mut dx, false));
                 for (i, dx) in dx.iter().enumerate() {
                     let product = |k: usize| dy[i / depth * columns + k] * w[k * depth + i % depth];
                     let expected: f32 = (0..columns).map(product).sum();

@@ -48,8 +48,17 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if call.op == Op::LinearBackwardData && e.depth <= SHALLOW && !call.inputs[1].is_apart() {
         return threads * shallow::scratch(e);
     }
+    if call.op == Op::Linear && shallow_results(e) {
+        return threads * shallow::scratch(e);
+    }
     if call.op == Op::LinearBackwardWeight && e.depth <= SOME {
         return threads * shallow::scratch(e);
+    }
+    if call.op == Op::LinearBackwardWeight && e.rows <= HANDFUL {
+        return room(e.rows * e.depth).max(threads * e.scratch());
+    }
+    if call.op == Op::LinearBackwardWeight && e.columns <= SHALLOW {
+        return room(e.columns * e.depth) + room(e.columns * e.rows);
     }
     let packs = match &call.op {
         Op::Linear => e.rows > FEW,
@@ -80,6 +89,11 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
     }
     let bias = bias.map_or(Bias::None, Bias::Columns);
     let (a, b) = (Matrix::by_line(x, e.depth), Matrix::by_line(w, e.depth));
+    if shallow_results(e) {
+        let a = Lying { numbers: x, row: e.depth, along: 1 };
+        shallow::multiply(args.pool, e, a, &b, (y, bias), scratch);
+        return Ok(());
+    }
     multiply(args.pool, e, &a, &b, &Rows::new(y, to.pitch, bias), scratch);
     Ok(())
 }
@@ -89,9 +103,9 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (e, from, dx, scratch) = (extent(args.call), args.call.inputs[1], args.write(0)?, args.scratch());
     if e.depth <= SHALLOW && !from.is_apart() {
         let a = Lying { numbers: dy, row: e.depth, along: 1 };
-        shallow::multiply(args.pool, e, a, w, (dx, false), scratch);
+        shallow::multiply(args.pool, e, a, &Matrix::by_depth(w, e.columns), (dx, Bias::None), scratch);
     } else if e.rows <= FEW {
-        few::slopes(args.pool, e, w, dy, dx);
+        few::slopes(args.pool, e, w, dy, (dx, false));
     } else {
         let (a, b) = (Matrix::by_line(dy, from.pitch), Matrix::by_depth(w, e.columns));
         let more = if args.call.inputs.len() > 2 { Bias::Add } else { Bias::None };
@@ -104,12 +118,25 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let (x, dy) = (args.read(0)?, args.read(1)?);
     let (e, pitch, add) = (extent(args.call), args.call.inputs[1].pitch, args.call.inputs.len() > 2);
     let (dw, db, scratch) = (args.write(0)?, args.write_optional(1)?, args.scratch());
+    let (a, b) = (Matrix::by_depth(dy, pitch), Matrix::by_depth(x, e.columns));
+    let more = if add { Bias::Add } else { Bias::None };
     if e.depth <= SOME {
         let a = Lying { numbers: dy, row: 1, along: pitch };
-        shallow::multiply(args.pool, e, a, x, (dw, add), scratch);
+        shallow::multiply(args.pool, e, a, &b, (dw, more), scratch);
+    } else if e.rows <= HANDFUL && pitch == e.rows {
+        // Outputs are the samples of one whose weights are what the layer reads.
+        let turned = turn(dy, e.rows, e.depth, &mut scratch[..e.rows * e.depth]);
+        few::slopes(args.pool, e, x, turned, (dw, add));
+    } else if e.columns <= SHALLOW {
+        // The other way round.
+        let (turned, rest) = scratch.split_at_mut(room(e.columns * e.depth));
+        let (turned, dw_turned) = (turn(x, e.columns, e.depth, turned), &mut rest[..e.rows * e.columns]);
+        if add {
+            transpose(dw, e.columns, e.rows, e.columns, e.rows, dw_turned);
+        }
+        few::slopes(args.pool, Extent::new(e.columns, e.rows, e.depth), dy, turned, (dw_turned, add));
+        transpose(dw_turned, e.rows, e.columns, e.rows, e.columns, dw);
     } else {
-        let (a, b) = (Matrix::by_depth(dy, pitch), Matrix::by_depth(x, e.columns));
-        let more = if add { Bias::Add } else { Bias::None };
         multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, more), scratch);
     }
     if let Some(db) = db {
@@ -127,8 +154,23 @@ const _: () = assert!((FEW as u64) < weights::SAMPLES, "so few samples never com
 pub(super) const SOME: usize = 64;
 const _: () = assert!(FEW as u64 <= parts::FEW && SOME as u64 <= parts::FEW, "parts have more samples");
 
-/// Outputs up to which the gradients of samples are a product of little depth.
+/// Outputs up to which the weights' gradients are sums of what the layer reads, each times a number.
+const HANDFUL: usize = 4;
+
+/// Outputs, or inputs, up to which a layer has products of little depth or of few rows.
 const SHALLOW: usize = 16;
+const _: () = assert!(SHALLOW as u64 <= weights::SHORT, "so short rows never come in parts");
+
+/// Whether the results are a product of little depth.
+fn shallow_results(e: Extent) -> bool {
+    e.depth <= SHALLOW
+}
+
+/// Copies rows of so many numbers as columns.
+fn turn<'s>(rows: &[f32], width: usize, count: usize, to: &'s mut [f32]) -> &'s [f32] {
+    transpose(rows, width, count, width, count, to);
+    to
+}
 
 /// Whether the results of a sample fit a vector, and there are many: then only the weights are packed.
 fn narrow(e: Extent) -> bool {

@@ -126,15 +126,15 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     let scratch = args.scratch();
     let add = args.call.inputs.len() > 3;
     for (x, dw, width) in [(x, dwx, input), (h, dwh, n)] {
-        let e = Extent::new(4 * n, width, b);
+        let (e, x) = (Extent::new(4 * n, width, b), Matrix::by_depth(x, width));
+        let more = if add { Bias::Add } else { Bias::None };
         if b <= linear::SOME {
             let a = Lying { numbers: dgates, row: 1, along: 4 * n };
-            shallow::multiply(args.pool, e, a, x, (dw, add), scratch);
+            shallow::multiply(args.pool, e, a, &x, (dw, more), scratch);
             continue;
         }
-        let (a, x) = (Matrix::by_depth(dgates, 4 * n), Matrix::by_depth(x, width));
-        let bias = if add { Bias::Add } else { Bias::None };
-        multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, bias), scratch);
+        let a = Matrix::by_depth(dgates, 4 * n);
+        multiply(args.pool, e, &a, &x, &Rows::new(dw, e.columns, more), scratch);
     }
     column_sums(args.pool, dgates, dbias.len(), dbias, add);
     Ok(())

@@ -4,7 +4,7 @@
 //! it belongs, while memory is asked for the place of the next ones. Only the second operand is packed, some columns at a
 //! time, which stay in the first-level cache and meet all rows.
 
-use super::gemm::Extent;
+use super::gemm::{Bias, Extent, Pack};
 use super::pool::Pool;
 use super::room;
 use super::shares::{self, Each};
@@ -28,14 +28,14 @@ pub(super) fn scratch(e: Extent) -> usize {
     room(e.depth * band(e))
 }
 
-/// C = A · B, or what is there and that: A as it lies, and the rows of B and C one behind the other. Every element is summed in
-/// the order of depth, so it does not depend on what else is computed.
+/// C = A · B and what is added to it: A as it lies, and the rows of C one behind the other. Every element is summed in the
+/// order of depth, so it does not depend on what else is computed.
 pub(super) fn multiply(
     pool: &mut Pool,
     e: Extent,
     a: Lying<'_>,
-    b: &[f32],
-    (c, add): (&mut [f32], bool),
+    b: &impl Pack,
+    (c, more): (&mut [f32], Bias<'_>),
     scratch: &mut [f32],
 ) {
     let Extent { rows, columns, depth, .. } = e;
@@ -47,10 +47,7 @@ pub(super) fn multiply(
             let end = columns.min(first + band);
             let panels = packed.chunks_exact_mut(depth * wide);
             for (left, panel) in (first..end).step_by(wide).zip(panels) {
-                for (b, row) in b.chunks_exact(columns).zip(panel.chunks_exact_mut(wide)) {
-                    let b = &b[left..end.min(left + wide)];
-                    row[..b.len()].copy_from_slice(b);
-                }
+                b.pack(0..depth, left..end.min(left + wide), wide, panel);
             }
             let panels = Panels { numbers: packed, deep: depth };
             for top in (0..own).step_by(some) {
@@ -58,9 +55,14 @@ pub(super) fn multiply(
                 for next in top + some..own.min(top + 2 * some) {
                     expect(c[next * columns + first..].as_ptr(), end - first);
                 }
-                let size = [some.min(own - top), end - first];
-                let mut to = Strip::new(&mut c[top * columns + first..], size, columns);
-                strip(depth, a, panels, Finish { factor: 1.0, add }, &mut to);
+                let (size, c) = ([some.min(own - top), end - first], &mut c[top * columns + first..]);
+                if let Bias::Columns(bias) = more {
+                    c.chunks_mut(columns)
+                        .take(size[0])
+                        .for_each(|c| c[..size[1]].copy_from_slice(&bias[first..end]));
+                }
+                let finish = Finish { factor: 1.0, add: !matches!(more, Bias::None) };
+                strip(depth, a, panels, finish, &mut Strip::new(c, size, columns));
             }
         }
     });
@@ -68,6 +70,7 @@ pub(super) fn multiply(
 
 #[cfg(test)]
 mod tests {
+    use super::super::gemm::Matrix;
     use super::*;
 
     /// One by one rows have the same bits, and they are those that one computes by hand.
@@ -83,8 +86,9 @@ mod tests {
                 let e = Extent::new(a.len() / depth, columns, depth);
                 let mut memory = vec![0f32; threads * scratch(e)];
                 let mut c = vec![before.unwrap_or(7.0); e.rows * columns];
-                let a = Lying { numbers: a, row: depth, along: 1 };
-                multiply(&mut Pool::new(threads), e, a, &b, (&mut c, before.is_some()), &mut memory);
+                let (a, b) = (Lying { numbers: a, row: depth, along: 1 }, Matrix::by_depth(&b, columns));
+                let more = if before.is_some() { Bias::Add } else { Bias::None };
+                multiply(&mut Pool::new(threads), e, a, &b, (&mut c, more), &mut memory);
                 c
             };
             let c = product(&a, 2, None);

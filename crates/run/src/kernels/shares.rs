@@ -136,52 +136,14 @@ impl<'a, T> Cut<'a, T> {
     }
 }
 
-/// The rows of one thread.
-pub struct CutRows<'s, T> {
-    first: usize,
-    row: usize,
-    rows: &'s mut [T],
-}
-
-impl<'s, T> CutRows<'s, T> {
-    /// All of them.
-    pub fn all(self) -> &'s mut [T] {
-        self.rows
-    }
-
-    /// Row number `at` of all, which must be this thread's.
-    #[inline]
-    pub fn row(&mut self, at: usize) -> &mut [T] {
-        let at = (at - self.first) * self.row;
-        &mut self.rows[at..at + self.row]
-    }
-
-    /// Asks the second-level cache for the first number of a row; those behind it come by themselves.
-    #[inline]
-    pub fn foresee(&self, at: usize) {
-        if let Some(row) = self.rows.get((at - self.first) * self.row..).filter(|row| row.len() >= self.row) {
-            simd::foresee(&row[..row.len().min(1)]);
-        }
-    }
-
-    /// Asks for the memory of a row that will be written soon.
-    #[inline]
-    pub fn expect(&self, at: usize) {
-        if let Some(row) = self.rows.get((at - self.first) * self.row..).filter(|row| row.len() >= self.row) {
-            simd::expect(row.as_ptr(), self.row);
-        }
-    }
-}
-
 // SAFETY: bounds are in order, and cannot change while they are lent.
 unsafe impl<'a, T: Send> Split for Cut<'a, T> {
-    type Part = CutRows<'a, T>;
+    type Part = &'a mut [T];
 
-    unsafe fn part(&self, _threads: usize, index: usize) -> CutRows<'a, T> {
+    unsafe fn part(&self, _threads: usize, index: usize) -> &'a mut [T] {
         let [first, end] = [index, index + 1].map(|at| self.bounds[at] as usize);
         // SAFETY: every thread has its own range, and asks once.
-        let rows = unsafe { self.numbers.range(first * self.row..end * self.row) };
-        CutRows { first, row: self.row, rows }
+        unsafe { self.numbers.range(first * self.row..end * self.row) }
     }
 }
 

@@ -1,44 +1,22 @@
 //! How weights change: gradient descent with momentum, and AdamW, for whole weights and for rows of tables.
 //!
-//! Whether the new weights are finite is found out while they are in registers: their largest exponent says so.
+//! Whether the new weights are finite is found out while they are in registers: what is taken from itself is zero, or not a
+//! number.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiercel_workload::graph::Optimizer;
 
 use super::args::{Args, Moment};
-use super::simd::wide;
+use super::simd::{Lanes, PARTS, lanes};
 
-/// The exponent of numbers that are not finite.
-const EXPONENT: u32 = 0x7f80_0000;
-
-const LANES: usize = 16;
-
-/// Weights that are looked at while they are in the cache.
-const PIECE: usize = 1024;
-
-/// The largest exponents of weights so far, each of some of them.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Largest([u32; LANES]);
-
-impl Largest {
-    /// Whether all weights are finite.
-    pub fn finite(self) -> bool {
-        self.0.iter().all(|most| *most < EXPONENT)
-    }
-}
-
-/// The larger exponent.
-#[inline(always)]
-fn larger(most: u32, w: f32) -> u32 {
-    most.max(w.to_bits() & EXPONENT)
-}
-
-/// How weights change by their gradients. Like all others it looks at the new weights, and is part of loops that are
-/// compiled for each kind of vectors.
+/// How a vector of weights changes by its gradients. All between it and the loops over vectors is inlined.
 pub(super) trait Step: Copy {
-    /// Changes some weights; `first` and `second` are as long as the optimizer remembers them, or empty.
-    fn step(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest);
+    /// How many numbers the optimizer remembers of every weight.
+    const STATES: usize;
+
+    /// The new weights and what is remembered of them, first and second, as far as anything is.
+    fn step<L: Lanes>(self, l: L, old: [L::Vector; 3], g: L::Vector) -> [L::Vector; 3];
 }
 
 /// Gradient descent without memory.
@@ -49,15 +27,12 @@ pub(super) struct Plain {
 }
 
 impl Step for Plain {
+    const STATES: usize = 0;
+
     #[inline(always)]
-    fn step(self, w: &mut [f32], g: &[f32], _: &mut [f32], _: &mut [f32], most: &mut Largest) {
-        let (Plain { rate, decay }, mut all) = (self, most.0);
-        // Piece by piece in two loops: of one the compiler takes the same lane of many vectors at once, which are far apart.
-        for (w, g) in w.chunks_mut(PIECE).zip(g.chunks(PIECE)) {
-            w.iter_mut().zip(g).for_each(|(w, g)| *w -= rate * (g + decay * *w));
-            all[0] = w.iter().fold(all[0], |most, w| larger(most, *w));
-        }
-        most.0 = all;
+    fn step<L: Lanes>(self, l: L, [w, m, s]: [L::Vector; 3], g: L::Vector) -> [L::Vector; 3] {
+        let slope = l.add(g, l.mul(l.splat(self.decay), w));
+        [l.sub(w, l.mul(l.splat(self.rate), slope)), m, s]
     }
 }
 
@@ -70,24 +45,13 @@ pub(super) struct Momentum {
 }
 
 impl Step for Momentum {
+    const STATES: usize = 1;
+
     #[inline(always)]
-    fn step(self, w: &mut [f32], g: &[f32], m: &mut [f32], _: &mut [f32], most: &mut Largest) {
-        let (Momentum { rate, keep, decay }, mut all) = (self, most.0);
-        let ((w, w_rest), (g, g_rest)) = (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>());
-        let (m, m_rest) = m.as_chunks_mut::<LANES>();
-        for ((w, g), m) in w.iter_mut().zip(g).zip(m) {
-            for lane in 0..LANES {
-                m[lane] = keep * m[lane] + (g[lane] + decay * w[lane]);
-                w[lane] -= rate * m[lane];
-                all[lane] = larger(all[lane], w[lane]);
-            }
-        }
-        for ((w, g), m) in w_rest.iter_mut().zip(g_rest).zip(m_rest) {
-            *m = keep * *m + (g + decay * *w);
-            *w -= rate * *m;
-            all[0] = larger(all[0], *w);
-        }
-        most.0 = all;
+    fn step<L: Lanes>(self, l: L, [w, m, s]: [L::Vector; 3], g: L::Vector) -> [L::Vector; 3] {
+        let slope = l.add(g, l.mul(l.splat(self.decay), w));
+        let m = l.add(l.mul(l.splat(self.keep), m), slope);
+        [l.sub(w, l.mul(l.splat(self.rate), m)), m, s]
     }
 }
 
@@ -102,39 +66,88 @@ pub(super) struct Adam {
     corrections: [f32; 2],
 }
 
-/// One step of Adam with decoupled weight decay.
-#[inline(always)]
-fn adam_step(w: &mut f32, g: f32, m: &mut f32, s: &mut f32, a: Adam) {
-    *m = a.keep[0] * *m + (1.0 - a.keep[0]) * g;
-    *s = a.keep[1] * *s + (1.0 - a.keep[1]) * g * g;
-    let step = (*m * a.corrections[0]) / ((*s * a.corrections[1]).sqrt() + a.epsilon);
-    *w -= a.rate * (step + a.decay * *w);
-}
-
 impl Step for Adam {
+    const STATES: usize = 2;
+
+    /// Adam with decoupled weight decay.
     #[inline(always)]
-    fn step(self, w: &mut [f32], g: &[f32], m: &mut [f32], s: &mut [f32], most: &mut Largest) {
-        let ((w, w_rest), (g, g_rest), mut all) =
-            (w.as_chunks_mut::<LANES>(), g.as_chunks::<LANES>(), most.0);
-        let ((m, m_rest), (s, s_rest)) = (m.as_chunks_mut::<LANES>(), s.as_chunks_mut::<LANES>());
-        for (((w, g), m), s) in w.iter_mut().zip(g).zip(m).zip(s) {
-            for lane in 0..LANES {
-                adam_step(&mut w[lane], g[lane], &mut m[lane], &mut s[lane], self);
-                all[lane] = larger(all[lane], w[lane]);
-            }
-        }
-        for (((w, g), m), s) in w_rest.iter_mut().zip(g_rest).zip(m_rest).zip(s_rest) {
-            adam_step(w, *g, m, s, self);
-            all[0] = larger(all[0], *w);
-        }
-        most.0 = all;
+    fn step<L: Lanes>(self, l: L, [w, m, s]: [L::Vector; 3], g: L::Vector) -> [L::Vector; 3] {
+        let [keep, keep_square] = self.keep;
+        let m = l.add(l.mul(l.splat(keep), m), l.mul(l.splat(1.0 - keep), g));
+        let square = l.mul(l.mul(l.splat(1.0 - keep_square), g), g);
+        let s = l.add(l.mul(l.splat(keep_square), s), square);
+        let [mean, deviation] =
+            [l.mul(m, l.splat(self.corrections[0])), l.mul(s, l.splat(self.corrections[1]))];
+        let step = l.div(mean, l.add(l.root(deviation), l.splat(self.epsilon)));
+        let change = l.add(step, l.mul(l.splat(self.decay), w));
+        [l.sub(w, l.mul(l.splat(self.rate), change)), m, s]
     }
 }
 
-wide! {
-    /// Changes neighbouring weights.
-    fn change[S: Step](step: S, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest) {
-        step.step(w, g, first, second, most);
+/// Weights, and what an optimizer remembers of them: each as many numbers, or none.
+pub(super) struct Weights<'s> {
+    pub w: &'s mut [f32],
+    pub first: &'s mut [f32],
+    pub second: &'s mut [f32],
+}
+
+impl Weights<'_> {
+    /// Changes those of a vector from `at` on, of which the last ones of all may be missing (`SOME`), by their gradients.
+    /// `wrong` remembers whether all were finite.
+    #[inline(always)]
+    pub fn change<L: Lanes, S: Step, const SOME: bool>(
+        &mut self,
+        l: L,
+        step: S,
+        at: usize,
+        g: L::Vector,
+        wrong: L::Vector,
+    ) -> L::Vector {
+        let Weights { w, first, second } = self;
+        let states = [S::STATES > 0, S::STATES > 1];
+        let mut old = [l.splat(0.0); 3];
+        for (old, (numbers, there)) in
+            old.iter_mut().zip([(&*w, true), (&*first, states[0]), (&*second, states[1])])
+        {
+            if there {
+                *old = if SOME { l.load_some(numbers, at) } else { l.load(numbers, at) };
+            }
+        }
+        let new = step.step(l, old, g);
+        for (new, (numbers, there)) in
+            new.into_iter().zip([(w, true), (first, states[0]), (second, states[1])])
+        {
+            if there {
+                match SOME {
+                    true => l.store_some(new, numbers, at),
+                    false => l.store(new, numbers, at),
+                }
+            }
+        }
+        l.add(wrong, l.sub(new[0], new[0]))
+    }
+}
+
+/// Whether nothing went wrong in any lane.
+#[inline(always)]
+pub(super) fn finite<L: Lanes>(l: L, wrong: L::Vector) -> bool {
+    let mut parts = [0f32; PARTS];
+    l.store(wrong, &mut parts, 0);
+    parts == [0f32; PARTS]
+}
+
+lanes! {
+    /// Changes neighbouring weights, and returns whether they are finite.
+    fn change['s, S: Step](l; step: S, weights: Weights<'s>, g: &[f32]) -> bool {
+        let (mut weights, mut wrong, len) = (weights, l.splat(0.0), g.len());
+        let whole = len / L::COUNT * L::COUNT;
+        for at in (0..whole).step_by(L::COUNT) {
+            wrong = weights.change::<L, S, false>(l, step, at, l.load(g, at), wrong);
+        }
+        if whole < len {
+            wrong = weights.change::<L, S, true>(l, step, whole, l.load_some(g, whole), wrong);
+        }
+        finite(l, wrong)
     }
 }
 
@@ -163,12 +176,12 @@ impl Rule {
         }
     }
 
-    /// Changes weights by their gradients; `first` and `second` are as long as the optimizer remembers them, or empty.
-    pub fn apply(self, w: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32], most: &mut Largest) {
+    /// Changes weights by their gradients, and returns whether they are finite.
+    pub fn apply(self, weights: Weights<'_>, g: &[f32]) -> bool {
         match self {
-            Rule::Plain(step) => change(step, w, g, first, second, most),
-            Rule::Momentum(step) => change(step, w, g, first, second, most),
-            Rule::Adam(step) => change(step, w, g, first, second, most),
+            Rule::Plain(step) => change(step, weights, g),
+            Rule::Momentum(step) => change(step, weights, g),
+            Rule::Adam(step) => change(step, weights, g),
         }
     }
 }
@@ -185,9 +198,8 @@ pub(super) fn whole(mut args: Args<'_, '_>, optimizer: Optimizer) -> Result<bool
     let finite = AtomicBool::new(true);
     let mut run = |pool: &mut super::pool::Pool, w: &mut [f32]| {
         pool.rows3(4, (w, 1), (first, rows[0]), (second, rows[1]), |start, w, first, second| {
-            let mut most = Largest::default();
-            rule.apply(w, &g[start..start + w.len()], first, second, &mut most);
-            if !most.finite() {
+            let g = &g[start..start + w.len()];
+            if !rule.apply(Weights { w, first, second }, g) {
                 finite.store(false, Ordering::Relaxed);
             }
         });
@@ -212,16 +224,15 @@ mod tests {
         for optimizer in [Optimizer::MOMENTUM, Optimizer::ADAMW] {
             for len in [1, 7, 64, 203] {
                 let (mut w, mut m, mut s) = (vec![1f32; len], vec![0f32; len], vec![0f32; len]);
-                let rule = Rule::new(optimizer, moment);
-                let mut most = Largest::default();
-                rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s, &mut most);
-                assert!(most.finite(), "nothing is wrong yet");
+                let mut apply = |w: &mut [f32]| {
+                    let weights = Weights { w, first: &mut m, second: &mut s };
+                    Rule::new(optimizer, moment).apply(weights, &vec![1.0; len])
+                };
+                assert!(apply(&mut w), "nothing is wrong yet");
                 for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
                     let mut w = w.clone();
                     w[len / 2] = bad;
-                    let mut most = most;
-                    rule.apply(&mut w, &vec![1.0; len], &mut m, &mut s, &mut most);
-                    assert!(!most.finite(), "{bad} of {len}");
+                    assert!(!apply(&mut w), "{bad} of {len}");
                 }
             }
         }

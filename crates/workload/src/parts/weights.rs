@@ -17,6 +17,9 @@ use crate::trace::{Phase, Role};
 /// Layers with fewer samples are left whole: kernels may treat these in ways of their own.
 pub const SAMPLES: u64 = 16;
 
+/// Weights with rows that are no longer are left whole for the same reason.
+pub const SHORT: u64 = 16;
+
 /// The rows that a part of each weight has, by the weight's name.
 type Steps = HashMap<String, u64>;
 
@@ -87,7 +90,7 @@ impl Groups {
         let matrix = |v: ValueId| {
             let value = graph.value(v);
             let whole = value.view_of.is_none() && value.part_of.is_none() && !viewed.contains(&v);
-            whole && value.dtype == DType::F32 && value.shape.rank() == 2
+            whole && value.dtype == DType::F32 && value.shape.rank() == 2 && value.shape.last() > SHORT
         };
         let weight = |v: &ValueId| graph.value(*v).role == Role::Weight && matrix(*v);
         let weights = (0..graph.values.len() as u32).map(ValueId).filter(weight);

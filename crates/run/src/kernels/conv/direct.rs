@@ -40,14 +40,14 @@ pub(super) struct Direct<'g> {
 
 impl<'g> Direct<'g> {
     /// The same computed this way, where it can be and pays.
-    pub fn new(g: &'g Geometry, task: Task) -> Option<Direct<'g>> {
+    pub fn new(g: &'g Geometry, task: Task, threads: usize) -> Option<Direct<'g>> {
         let (wide, narrow) = g.group();
         let (rows, channels, written, phases) = match task {
             Task::Narrow => (narrow, wide, g.narrow, [1, 1]),
             Task::Wide => (wide, narrow, g.wide, g.stride),
             Task::Weight => return None,
         };
-        let frame = Frame::new(g, task)?;
+        let frame = Frame::new(g, task)?.dealt(g.groups, threads);
         let (small, large) = (rows <= 16 || channels * g.taps() <= 160, rows * channels * g.taps() > FILTERS);
         let worth = if g.taps() == 1 { rows <= 8 } else { small || (!large && frame.waste() <= WASTE) };
         if !worth {

@@ -121,12 +121,17 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The frame of a task; the weights' gradient reads the wide side like the narrow task.
+    /// The frame of a task, for all channels of a group; the weights' gradient reads the wide side like the narrow task.
     pub fn new(g: &Geometry, task: Task) -> Option<Frame> {
         let (wide, narrow) = g.group();
-        let (axes, read, channels) = match task {
-            Task::Wide => ([Axis::wide(g, 0)?, Axis::wide(g, 1)?], g.narrow, narrow),
-            _ => ([Axis::narrow(g, 0)?, Axis::narrow(g, 1)?], g.wide, wide),
+        Frame::of_channels(g, task, if task == Task::Wide { narrow } else { wide })
+    }
+
+    /// The same for so many channels at a time.
+    pub fn of_channels(g: &Geometry, task: Task, channels: usize) -> Option<Frame> {
+        let (axes, read) = match task {
+            Task::Wide => ([Axis::wide(g, 0)?, Axis::wide(g, 1)?], g.narrow),
+            _ => ([Axis::narrow(g, 0)?, Axis::narrow(g, 1)?], g.wide),
         };
         // What is right of a row are the zeros left of the next, and what is below an image those above the next.
         let (height, pitch) = (axes[0].grid, axes[1].grid + axes[1].reach - axes[1].shared);
@@ -148,14 +153,36 @@ impl Frame {
         Frame { stack, plane: stack * self.apart * self.pitch, ..self }
     }
 
+    /// The same with fewer images in a block, where the thread that has most to do would have less by a tenth.
+    pub fn dealt(self, groups: usize, threads: usize) -> Frame {
+        let most = |frame: &Frame| (frame.blocks() * groups).div_ceil(threads) * frame.stack;
+        let fewer = (1..self.stack).rev().map(|stack| self.of(stack)).min_by_key(most);
+        fewer.filter(|fewer| threads > 1 && 10 * most(fewer) <= 9 * most(&self)).unwrap_or(self)
+    }
+
     /// The same as it is for large batches: what depends on it does not depend on the batch.
     pub fn full(&self) -> Frame {
         self.of(self.most)
     }
 
+    /// The same with no more than so many channels of those that there is room for.
+    pub fn with(self, channels: usize) -> Frame {
+        Frame { channels: channels.min(self.channels), ..self }
+    }
+
     /// Rows of an image, or of a band of it, in a plane.
     pub fn height(&self) -> usize {
         self.apart
+    }
+
+    /// The planes of a channel.
+    pub fn planes(&self) -> usize {
+        self.axes[0].planes * self.axes[1].planes
+    }
+
+    /// Whether a block has whole images.
+    pub fn is_whole(&self) -> bool {
+        self.band == self.axes[0].grid
     }
 
     /// Whether a row of the grid is half a vector, so that two rows make one.
@@ -201,7 +228,7 @@ impl Frame {
     /// Numbers of all planes, with the zeros after the last and room for a vector at the end.
     pub fn len(&self) -> usize {
         let shared = self.axes[0].shared * self.pitch + self.axes[1].shared;
-        self.channels * self.axes[0].planes * self.axes[1].planes * self.plane + shared + 16
+        self.channels * self.planes() * self.plane + shared + 16
     }
 
     /// The blocks of the grid: images, by as many as are stacked, and bands of rows.

@@ -19,6 +19,7 @@ use tiercel_workload::graph::{Conv, Op};
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_into};
 use super::pool::Pool;
+use super::room;
 use super::samples::Samples;
 use super::shares::Sheet;
 use super::simd::wide;
@@ -26,7 +27,7 @@ use depthwise::Planes as Depthwise;
 use direct::Direct;
 use slope::Slope;
 use whole::Whole;
-use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows, lattice};
+use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows, lattice, turn};
 
 /// An image tensor: batch, channels, height, width.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +138,12 @@ impl Geometry {
         if task == Task::Wide { self.narrow } else { self.wide }
     }
 
+    /// Numbers of a group's filters, where phases of the wide side take some taps of them each: they are turned, once for all.
+    fn turned(&self) -> usize {
+        let (wide, narrow) = self.group();
+        if self.stride == [1, 1] || self.taps() == 1 { 0 } else { room(wide * narrow * self.taps()) }
+    }
+
     /// The product of a task, for one group and all taps.
     fn extent(&self, task: Task) -> Extent {
         let (wide, narrow) = self.group();
@@ -158,10 +165,10 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if Depthwise::new(&geometry, task).is_some() {
         return 0;
     }
-    if let Some(direct) = Direct::new(&geometry, task) {
+    if let Some(direct) = Direct::new(&geometry, task, threads) {
         return direct.scratch() * threads;
     }
-    if let Some(slope) = Slope::new(&geometry).filter(|_| task == Task::Weight) {
+    if let Some(slope) = Slope::new(&geometry, threads).filter(|_| task == Task::Weight) {
         return slope.scratch() * threads;
     }
     if task != Task::Wide {
@@ -171,7 +178,7 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let (wide, narrow) = geometry.group();
     let columns = geometry.wide.batch * geometry.wide.plane();
     let most = |taps| geometry.blocked(wide, columns, narrow, taps).scratch();
-    (1..=geometry.taps()).map(most).max().unwrap_or(0) * threads
+    (1..=geometry.taps()).map(most).max().unwrap_or(0) * threads + geometry.turned()
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
@@ -208,7 +215,7 @@ fn across(
     if let Some(planes) = Depthwise::new(g, task) {
         return planes.run(pool, w, bias, from, to);
     }
-    if let Some(direct) = Direct::new(g, task) {
+    if let Some(direct) = Direct::new(g, task, pool.threads()) {
         return direct.run(pool, w, bias, from, to, scratch);
     }
     let (wide, narrow) = g.group();
@@ -222,6 +229,7 @@ fn across(
             }
         });
     }
+    let (turned, scratch) = scratch.split_at_mut(if task == Task::Wide { g.turned() } else { 0 });
     for group in 0..g.groups {
         let w = &w[group * narrow * wide * taps..][..narrow * wide * taps];
         if task == Task::Narrow {
@@ -242,6 +250,12 @@ fn across(
             multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
             continue;
         }
+        let turned = if turned.is_empty() {
+            None
+        } else {
+            turn(pool, w, [wide, taps], &mut turned[..w.len()]);
+            Some(&turned[..w.len()])
+        };
         for phase in phases(g) {
             let grid = [0, 1].map(|axis| {
                 let length = [g.wide.height, g.wide.width][axis];
@@ -263,7 +277,11 @@ fn across(
                 stride: [1, 1],
                 taps: &taps,
             };
-            let filter = Filter { numbers: w, line: g.taps(), channel: wide * g.taps(), taps: &taps };
+            let channel = wide * g.taps();
+            let filter = match turned {
+                Some(turned) => Filter { numbers: turned, line: 1, tap: wide, channel, taps: &taps },
+                None => Filter { numbers: w, line: g.taps(), tap: 1, channel, taps: &taps },
+            };
             let extent = g.blocked(wide, columns, narrow, taps.len());
             let lattice = lattice(g.wide, group * wide..(group + 1) * wide, grid, g.stride, phase);
             let planes = Planes { first: group * wide, bias };
@@ -288,7 +306,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         whole.slope(args.pool, [wide_side, narrow_side], dw, scratch);
     } else if let Some(planes) = Depthwise::new(&g, Task::Weight) {
         planes.slope(args.pool, wide_side, narrow_side, dw);
-    } else if let Some(slope) = Slope::new(&g) {
+    } else if let Some(slope) = Slope::new(&g, args.pool.threads()) {
         slope.run(args.pool, wide_side, narrow_side, dw, scratch);
     } else {
         let (wide, narrow) = g.group();

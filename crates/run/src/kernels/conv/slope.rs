@@ -15,11 +15,15 @@ use crate::kernels::simd::{
     Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, foresee, halves, lay,
 };
 
-/// Channels of the narrow side that meet one copy of the wide side, at most.
-const CHANNELS: usize = 8;
+/// Vectors of sums that are kept, at most: they stay in a second-level cache.
+const SUMS: usize = 4096;
 
-/// Weights of a channel, at most, where panels would do as well: their sums stay in a second-level cache.
+/// Pixels of a run from which on it takes little to begin one.
+const LONG: usize = 512;
+
+/// Weights of a channel, and channels of the narrow side, up to which panels do no better.
 const DEPTH: usize = 832;
+const NARROW: usize = 96;
 
 /// How many times the pixels that are wanted may be computed, where panels would do as well.
 const WASTE: f64 = 1.2;
@@ -35,14 +39,16 @@ fn total(numbers: &[f32]) -> f32 {
     }
 }
 
-/// A gradient that is computed this way.
+/// A gradient that is computed this way: of some channels of either side at a time.
 pub(super) struct Slope<'g> {
     g: &'g Geometry,
+    /// The planes of some channels of the wide side.
     frame: Frame,
-    /// Channels of a group on the narrow side, and how many are computed together.
+    /// Channels of a group on either side, and how many of the narrow one are computed together.
+    wide: usize,
     narrow: usize,
     together: usize,
-    /// Channels of a group on the wide side times taps.
+    /// Channels in the frame times taps.
     depth: usize,
     /// Numbers of a run in whole vectors.
     run: usize,
@@ -50,19 +56,32 @@ pub(super) struct Slope<'g> {
 
 impl<'g> Slope<'g> {
     /// The gradient computed this way, where it can be and pays.
-    pub fn new(g: &'g Geometry) -> Option<Slope<'g>> {
+    pub fn new(g: &'g Geometry, threads: usize) -> Option<Slope<'g>> {
         let (wide, narrow) = g.group();
-        let depth = wide * g.taps();
-        let frame = Frame::new(g, Task::Narrow)?;
-        let small = narrow <= 16 || depth <= 160;
-        let worth =
-            if g.taps() == 1 { narrow <= 8 } else { small || (depth <= DEPTH && frame.waste() <= WASTE) };
+        let (all, taps) = (wide * g.taps(), g.taps());
+        // Every channel is laid out as often as the other side has parts: so many of either that they cost about as much,
+        // and of the wide side so few that there is room for long runs.
+        let planes = Frame::of_channels(g, Task::Narrow, 1)?.planes();
+        let [many, most] = [1.0 / planes as f64, planes as f64].map(|by| ((SUMS / taps) as f64 * by).sqrt());
+        let [many, most] = [many, most].map(|channels| (channels as usize).max(2 * TILE));
+        let frames = (wide.div_ceil(many)..=wide)
+            .filter_map(|parts| Frame::of_channels(g, Task::Narrow, wide.div_ceil(parts)));
+        let fits = |frame: &Frame| frame.is_whole() || frame.run() >= LONG;
+        let frame = frames.clone().find(fits).or_else(|| frames.clone().next_back())?;
+        let (small, fair) = (narrow <= 16 || all <= 160, all <= DEPTH || narrow <= NARROW);
+        let worth = if taps == 1 { narrow <= 8 } else { small || (fair && frame.waste() <= WASTE) };
         if !worth {
             return None;
         }
-        let together = narrow.div_ceil(narrow.div_ceil(CHANNELS));
+        let depth = frame.channels * taps;
+        // As many of the narrow side as their sums stay near, but so that all threads have as much to do.
+        let most = most.min(narrow);
+        let even = |parts: usize| (parts * g.groups * wide.div_ceil(frame.channels)).is_multiple_of(threads);
+        let least = narrow.div_ceil(most);
+        let parts = (least..(least + threads).min(narrow.div_ceil(TILE) + 1)).find(|parts| even(*parts));
+        let together = narrow.div_ceil(parts.unwrap_or(least));
         let run = frame.run().next_multiple_of(Tile::here().lanes);
-        Some(Slope { g, frame, narrow, together, depth, run })
+        Some(Slope { g, frame, wide, narrow, together, depth, run })
     }
 
     /// Scratch numbers of one thread: planes of both sides, sums, distances, places of pairs.
@@ -84,8 +103,8 @@ impl<'g> Slope<'g> {
         dw: &mut [f32],
         scratch: &mut [f32],
     ) {
-        let (extents, sizes) =
-            ([self.g.groups, self.narrow, 1, self.depth], [1, self.together, 1, self.depth]);
+        let all = self.wide * self.g.taps();
+        let (extents, sizes) = ([self.g.groups, self.narrow, 1, all], [1, self.together, 1, self.depth]);
         let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
         pool.each(shares, |_, (scratch, mut boxes)| {
             scratch.fill(0.0);
@@ -99,44 +118,53 @@ impl<'g> Slope<'g> {
             let steps = (&*distances, self.frame.pair(bytemuck::cast_slice_mut(places)));
             let units = boxes.units();
             for unit in units.clone() {
-                let next = (unit + 1 < units.end).then(|| boxes.get(unit + 1).ranges().clone());
-                let next = next.map(|[group, some, ..]| (group.start, some));
+                let next = (unit + 1 < units.end).then(|| self.channels_of(boxes.get(unit + 1).ranges()));
                 self.channels([wide, narrow], steps, boxes.get(unit), next, scratch);
             }
         });
     }
 
-    /// The gradient of some channels of the narrow side, after which come those of a group that are `next`.
+    /// The channels of either side, all groups counted, whose gradient is some weights.
+    fn channels_of(&self, [group, some, _, weights]: &[Range<usize>; 4]) -> [Range<usize>; 2] {
+        let (group, taps) = (group.start, self.g.taps());
+        let wide = [weights.start, weights.end].map(|at| group * self.wide + at / taps);
+        let narrow = [some.start, some.end].map(|at| group * self.narrow + at);
+        [wide, narrow].map(|[start, end]| start..end)
+    }
+
+    /// The gradient of some weights, after which come those of the channels that are `next`.
     fn channels(
         &self,
         [wide, narrow]: [Samples<'_>; 2],
         (distances, pairs): (&[u32], Pairs<'_>),
         mut dw: OneBox<'_, f32>,
-        next: Option<(usize, Range<usize>)>,
+        next: Option<[Range<usize>; 2]>,
         scratch: &mut [f32],
     ) {
-        let [groups, some, ..] = dw.ranges();
-        let (group, first, channels) = (groups.start, some.start, some.len());
+        let own = self.channels_of(dw.ranges());
+        let [group, first] = [dw.ranges()[0].start, dw.ranges()[1].start];
+        // The last channels of the wide side may be fewer.
+        let frame = self.frame.with(own[0].len());
+        let (depth, channels) = (own[0].len() * self.g.taps(), own[1].len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
         let sums = &mut rest[..self.together * self.depth * Tile::here().lanes];
-        let wide_channels = self.g.wide.channels / self.g.groups;
         let mut tiles = 0;
-        self.tiles(channels, |_, _, _, _| tiles += 1);
-        for block in 0..self.frame.blocks() {
-            self.frame.fill(block, group * wide_channels, wide, planes);
-            self.lines(block, group * self.narrow + first, channels, narrow, lines);
-            let next = match block + 1 < self.frame.blocks() {
-                true => Some((block + 1, group, first..first + channels)),
-                false => next.clone().map(|(group, some)| (0, group, some)),
+        self.tiles(channels, depth, |_, _, _, _| tiles += 1);
+        for block in 0..frame.blocks() {
+            frame.fill(block, own[0].start, wide, planes);
+            self.lines(block, own[1].start, channels, narrow, lines);
+            let next = match block + 1 < frame.blocks() {
+                true => Some((block + 1, own.clone())),
+                false => next.clone().map(|channels| (0, channels)),
             };
             let [mut ahead, mut other] = next.map_or([Ahead::nothing(), Ahead::nothing()], |next| {
-                let (block, group, some) = next;
-                let lines = self.next_lines(block, group * self.narrow + some.start, some.len());
-                [self.frame.ahead(block, group * wide_channels), lines]
+                let (block, [wide, narrow]) = next;
+                let frame = self.frame.with(wide.len());
+                [frame.ahead(block, wide.start), self.next_lines(block, narrow.start, narrow.len())]
             });
             let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
-            self.tiles(channels, |top, rows, shifts, place| {
+            self.tiles(channels, depth, |top, rows, shifts, place| {
                 ahead.take(each[0], |numbers| foresee(wide.numbers(numbers)));
                 other.take(each[1], |numbers| foresee(narrow.numbers(numbers)));
                 let lines = (&lines[top * self.run..], rows, self.run);
@@ -151,7 +179,7 @@ impl<'g> Slope<'g> {
             });
         }
         let lanes = Tile::here().lanes;
-        self.tiles(channels, |top, rows, shifts, place| {
+        self.tiles(channels, depth, |top, rows, shifts, place| {
             for row in 0..rows {
                 for (at, shift) in shifts.clone().enumerate() {
                     let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
@@ -162,15 +190,15 @@ impl<'g> Slope<'g> {
     }
 
     /// Calls `f` for every tile: its first channel, its channels, its taps, and where its sums are.
-    fn tiles(&self, channels: usize, mut f: impl FnMut(usize, usize, Range<usize>, usize)) {
+    fn tiles(&self, channels: usize, depth: usize, mut f: impl FnMut(usize, usize, Range<usize>, usize)) {
         let mut place = 0;
         for top in (0..channels).step_by(TILE) {
             let rows = TILE.min(channels - top);
             let most = Correlation::shifts(rows);
             // Tiles of about the same size.
-            let each = self.depth.div_ceil(self.depth.div_ceil(most));
-            for first in (0..self.depth).step_by(each) {
-                let shifts = first..(first + each).min(self.depth);
+            let each = depth.div_ceil(depth.div_ceil(most));
+            for first in (0..depth).step_by(each) {
+                let shifts = first..(first + each).min(depth);
                 let size = rows * shifts.len() * Tile::here().lanes;
                 f(top, rows, shifts, place);
                 place += size;

@@ -95,12 +95,12 @@ impl Whole {
                 }
             });
         }
+        let (w, more) = (Matrix::by_depth(w, self.wide), if bias.is_some() { Bias::Add } else { Bias::None });
         if self.narrow <= SHALLOW {
             let a = Lying { numbers: from, row: e.depth, along: 1 };
-            return shallow::multiply(pool, e, a, w, (to, bias.is_some()), scratch);
+            return shallow::multiply(pool, e, a, &w, (to, more), scratch);
         }
-        let more = if bias.is_some() { Bias::Add } else { Bias::None };
-        multiply(pool, e, &a, &Matrix::by_depth(w, self.wide), &Rows::new(to, e.columns, more), scratch);
+        multiply(pool, e, &a, &w, &Rows::new(to, e.columns, more), scratch);
     }
 
     /// The gradient of the weights.

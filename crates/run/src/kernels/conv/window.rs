@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::{Geometry, Image, tap};
 use crate::kernels::gemm::{Pack, Take};
+use crate::kernels::pool::Pool;
 use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Block, Lattice};
 use crate::kernels::simd::{Layout, Runs, Tile, lay, transpose, wide};
@@ -236,52 +237,49 @@ impl Pack for Windows<'_> {
     }
 }
 
-/// Taps and lines of a filter that are turned at once.
-const SQUARE: usize = 32;
-
 /// A filter as the gradient by the input sees it: a line is a channel of the wide side, and depth is (channel of the
-/// narrow side, tap).
+/// narrow side, tap). Either all taps are wanted, and lie side by side, or lines do.
 pub struct Filter<'a> {
     pub numbers: &'a [f32],
-    /// The distance of lines.
+    /// The distances of lines, of taps and of channels.
     pub line: usize,
-    /// The distance of channels.
+    pub tap: usize,
     pub channel: usize,
     pub taps: &'a Taps<'a>,
 }
 
 impl Pack for Filter<'_> {
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
-        let (taps, all) = (self.taps.len(), self.line);
+        let taps = self.taps.len();
         let channels = depth.start / taps..depth.end / taps;
         let from = &self.numbers[channels.start * self.channel + lines.start * self.line..];
-        if all == 1 {
+        if self.line == 1 {
             let layout = Layout {
                 counts: [1, channels.len(), lines.len()],
                 from: [0, self.channel, 1],
-                to: [0, stride],
+                to: [0, taps * stride],
             };
-            return lay(layout, from, 0.0, out);
+            for t in 0..taps {
+                let weight = self.taps.get(t).weight;
+                lay(layout, &from[weight * self.tap..], 0.0, &mut out[t * stride..]);
+            }
+            return;
         }
-        let mut square = [0f32; SQUARE * SQUARE];
         for c in 0..channels.len() {
             let (from, out) = (&from[c * self.channel..], &mut out[c * taps * stride..]);
-            if taps == all {
-                transpose(from, all, lines.len(), all, stride, out);
-            } else if all <= SQUARE && lines.len() <= SQUARE {
-                transpose(from, all, lines.len(), all, SQUARE, &mut square);
-                for (t, out) in out.chunks_mut(stride).take(taps).enumerate() {
-                    let weight = self.taps.get(t).weight;
-                    out[..lines.len()].copy_from_slice(&square[weight * SQUARE..][..lines.len()]);
-                }
-            } else {
-                for (t, out) in out.chunks_mut(stride).take(taps).enumerate() {
-                    let from = from[self.taps.get(t).weight..].iter().step_by(all);
-                    out[..lines.len()].iter_mut().zip(from).for_each(|(out, number)| *out = *number);
-                }
-            }
+            transpose(from, self.line, lines.len(), taps, stride, out);
         }
     }
+}
+
+/// Exchanges taps and channels of the wide side in the filters of a group, which has so many of either: `to` is as long.
+pub fn turn(pool: &mut Pool, w: &[f32], [wide, taps]: [usize; 2], to: &mut [f32]) {
+    let each = wide * taps;
+    pool.rows(to, each, |start, to| {
+        for (from, to) in w[start * each..].chunks_exact(each).zip(to.chunks_exact_mut(each)) {
+            transpose(from, taps, wide, taps, wide, to);
+        }
+    });
 }
 
 /// An image by channels: a line is a channel, and depth is the pixel (n, i, j).

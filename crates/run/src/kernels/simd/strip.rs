@@ -171,8 +171,16 @@ unsafe fn strip_loop<X: Vector, const R: usize, const V: usize>(
                 *sum = X::zero().plus(*sum, factor);
             }
         }
-        if finish.add || columns < V * X::LANES {
+        if columns < V * X::LANES {
             return some(sums, finish, (to, stride, columns));
+        }
+        if finish.add {
+            let one = X::splat(1.0);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = X::load(to.add(r * stride + v * X::LANES)).plus(*sum, one);
+                }
+            }
         }
         put(&sums, (to, stride));
     }
