@@ -38,6 +38,19 @@ fn results<'a>(single: &Single, numbers: &'a Numbers, at: usize) -> &'a [f32] {
     &numbers[&single.results[at]]
 }
 
+/// What the loss behind an operation's results hands back, times as many as these are.
+fn slopes(single: &Single, y: &[f64]) -> Vec<f64> {
+    let targets = &single.given[&single.losses[0].1];
+    y.iter().zip(targets).map(|(y, t)| 1.0 / (1.0 + (-y).exp()) - f64::from(*t)).collect()
+}
+
+/// The gradient of an operand, times as many as there are results.
+fn gradient(single: &Single, numbers: &Numbers, at: usize, results: usize) -> Vec<f32> {
+    let name = &single.operands[at];
+    let (_, gradient) = single.gradients.iter().find(|(w, _)| w == name).expect("it has one");
+    numbers[gradient].iter().map(|g| g * results as f32).collect()
+}
+
 fn f64s(numbers: &[f32]) -> Vec<f64> {
     numbers.iter().map(|n| f64::from(*n)).collect()
 }
@@ -57,13 +70,27 @@ fn products() {
     for seed in 0..40 {
         let large = if seed % 10 == 9 { 700 } else { 70 };
         let [m, n, k] = [random.usize(1..70), random.usize(1..70), random.usize(1..large)];
-        let (m, n) = if seed % 13 == 5 { (m + 450, n) } else { (m, n) };
+        // Many samples, few results of many, and few numbers of many.
+        let (m, n, k) = match seed {
+            5 | 18 | 31 => (m + 450, n, k),
+            _ if seed % 5 == 2 => (m + 70, n.min(4), k),
+            _ if seed % 5 == 3 => (m + 70, n, k.min(16)),
+            _ => (m, n, k),
+        };
         let dims = |a: usize, b: usize| [a as u64, b as u64];
         let (single, numbers) = play(Op::Linear, &[w(&dims(m, k)), w(&dims(n, k)), w(&[n as u64])], seed);
         let (x, f, bias) = (f64s(single.operand(0)), f64s(single.operand(1)), single.operand(2));
         let mut expected = product(|i, d| x[i * k + d], |d, j| f[j * k + d], [m, n, k]);
         expected.iter_mut().enumerate().for_each(|(i, y)| *y += f64::from(bias[i % n]));
         close(&format!("linear {m} {n} {k}"), results(&single, &numbers, 0), &expected, 5e-4);
+        let dy = slopes(&single, &expected);
+        let fits = |at: usize, what: &str, expected: &[f64]| {
+            let gradient = gradient(&single, &numbers, at, m * n);
+            close(&format!("{what} of linear {m} {n} {k}"), &gradient, expected, 5e-4);
+        };
+        fits(0, "dx", &product(|i, d| dy[i * n + d], |d, j| f[d * k + j], [m, k, n]));
+        fits(1, "dw", &product(|i, d| dy[d * n + i], |d, j| x[d * k + j], [n, k, m]));
+        fits(2, "db", &product(|i, d| dy[d * n + i], |_, _| 1.0, [n, 1, m]));
         let (ta, tb) = (random.bool(), random.bool());
         let (a, b) = (if ta { dims(k, m) } else { dims(m, k) }, if tb { dims(n, k) } else { dims(k, n) });
         let (single, numbers) = play(Op::MatMul { transpose_a: ta, transpose_b: tb }, &[w(&a), w(&b)], seed);

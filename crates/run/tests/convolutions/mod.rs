@@ -158,7 +158,7 @@ fn large_convolutions() {
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
     let whole = Conv { transposed: true, ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 39] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 43] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -190,6 +190,11 @@ fn large_convolutions() {
         (Conv { groups: 5, ..same(3) }, [3, 5, 9, 20], 15, [3, 3]),
         (Conv { groups: 4, stride: [2; 2], ..same(3) }, [9, 32, 16, 16], 32, [3, 3]),
         (Conv { groups: 2, padding: [2, 1, 0, 2], ..plain }, [5, 8, 7, 9], 6, [3, 3]),
+        // So many channels that the weights' gradient takes some of them at a time.
+        (same(3), [2, 50, 19, 21], 70, [3, 3]),
+        (same(5), [3, 30, 12, 11], 20, [5, 5]),
+        (Conv { stride: [2; 2], ..same(3) }, [2, 27, 40, 41], 50, [3, 3]),
+        (Conv { groups: 2, ..same(3) }, [3, 90, 16, 16], 60, [3, 3]),
         // Windows that are the whole image.
         (plain, [5, 20, 4, 4], 1, [4, 4]),
         (Conv { stride: [2; 2], padding: [0, 0, 1, 1], ..plain }, [3, 40, 3, 5], 30, [3, 5]),
@@ -213,22 +218,9 @@ fn large_convolutions() {
         let what = format!("{conv:?} of {xs} with {ws}");
         let y = convolve(&conv, &x, xs, &f, ws, None, ys);
         close(&what, results(&single, &numbers, 0), &y, 1e-3);
-        // What the loss behind it hands back.
-        let targets = &single.given[&single.losses[0].1];
-        let slope = |(y, t): (&f64, &f32)| (1.0 / (1.0 + (-y).exp()) - f64::from(*t)) / y_len(ys);
-        let dy: Vec<f64> = y.iter().zip(targets).map(slope).collect();
-        let gradient = |at: usize| {
-            let name = &single.operands[at];
-            let (_, gradient) = single.gradients.iter().find(|(w, _)| w == name).expect("it has one");
-            numbers[gradient].iter().map(|g| g * y_len(ys) as f32).collect::<Vec<f32>>()
-        };
-        let scaled: Vec<f64> = dy.iter().map(|dy| dy * y_len(ys)).collect();
+        let (dy, gradient) = (slopes(&single, &y), |at| gradient(&single, &numbers, at, y.len()));
         let back = Conv { transposed: !conv.transposed, ..conv };
-        close(&format!("dx of {what}"), &gradient(0), &convolve(&back, &scaled, ys, &f, ws, None, xs), 1e-3);
-        close(&format!("dw of {what}"), &gradient(1), &weigh(&conv, &x, xs, &scaled, ys, ws), 1e-3);
+        close(&format!("dx of {what}"), &gradient(0), &convolve(&back, &dy, ys, &f, ws, None, xs), 1e-3);
+        close(&format!("dw of {what}"), &gradient(1), &weigh(&conv, &x, xs, &dy, ys, ws), 1e-3);
     }
-}
-
-fn y_len(shape: Shape) -> f64 {
-    shape.elements() as f64
 }
