@@ -18,6 +18,12 @@ impl<L: Lanes> Sums<L> {
         Sums([l.splat(0.0); 2])
     }
 
+    /// These parts.
+    #[inline(always)]
+    pub fn load(l: L, parts: &[f32]) -> Sums<L> {
+        Sums([l.load(parts, 0), l.load(parts, PARTS - L::COUNT)])
+    }
+
     /// Adds numbers to the parts from `part` on, which is a multiple of the numbers of a vector.
     #[inline(always)]
     pub fn add(&mut self, l: L, part: usize, numbers: L::Vector) {
@@ -31,13 +37,19 @@ impl<L: Lanes> Sums<L> {
         self.0 = [l.add(self.0[0], other.0[0]), l.add(self.0[1], other.0[1])];
     }
 
+    /// Writes the parts.
+    #[inline(always)]
+    pub fn store(self, l: L, parts: &mut [f32]) {
+        for part in (0..PARTS).step_by(L::COUNT) {
+            l.store(self.0[part / L::COUNT], parts, part);
+        }
+    }
+
     /// The parts added up: the halves to each other, again and again.
     #[inline(always)]
     pub fn total(self, l: L) -> f32 {
         let mut parts = [0f32; PARTS];
-        for part in (0..PARTS).step_by(L::COUNT) {
-            l.store(self.0[part / L::COUNT], &mut parts, part);
-        }
+        self.store(l, &mut parts);
         halves(&parts, |a, b| a + b)
     }
 }
