@@ -2,16 +2,17 @@
 //!
 //! A channel's planes lie far apart, one in each sample, but those of neighbouring channels lie side by side. So channels are
 //! taken many at a time, as far as the cache has room for them: their statistics, then their results. Memory is then read
-//! and written in long stretches, whatever the size of a plane. Of small planes, sums are kept for every place over all
-//! samples, and each channel adds up its own at the end; of large ones, each is added up by itself. What is left for a
-//! channel is little, but so are its numbers: that too is done for many channels at a time, in vectors.
+//! and written in long stretches, whatever the size of a plane. Of small planes, every channel has sums in as many parts as
+//! a vector has numbers, or one for every pixel of less, and these are added up after many samples; of large ones, each is
+//! added up by itself. What is left to do for a channel is little, but so are its numbers: that too is done for many
+//! channels at a time, in vectors.
 
 use std::ops::Range;
 
 use super::super::args::{Args, Call};
 use super::super::samples::{MOST, Samples};
 use super::super::shares::{Boxes, OneBox, SomeBoxes};
-use super::super::simd::{Lanes, PARTS, Sums, lanes, wide};
+use super::super::simd::{Lanes, PARTS, Sums, add_neighbours, lanes, wide};
 use super::{Moments, PIECE};
 
 /// The largest planes whose sums are kept over all samples.
@@ -218,37 +219,27 @@ impl Factor {
     }
 }
 
-lanes! {
-    /// Adds up the parts of every channel: the neighbouring ones of many channels, again and again.
-    fn add_up(l; totals: &mut [f32], sums: &[f32], parts: usize) {
-        let mut all = [0f32; PARTS * PARTS];
-        for (totals, sums) in totals.chunks_mut(PARTS).zip(sums.chunks(PARTS * parts)) {
-            for (all, sums) in all.chunks_exact_mut(PARTS).zip(sums.chunks_exact(parts)) {
-                for at in (0..PARTS).step_by(L::COUNT) {
-                    l.store(l.load_some(sums, at), all, at);
-                }
-            }
-            for half in [8, 4, 2, 1].map(|parts| parts * totals.len()) {
-                for at in (0..half).step_by(L::COUNT) {
-                    let [even, odd] = l.part(l.load(&all, 2 * at), l.load(&all, 2 * at + L::COUNT));
-                    l.store(l.add(even, odd), &mut all, at);
-                }
-            }
-            totals.iter_mut().zip(&all).for_each(|(total, all)| *total = *all);
-        }
+/// Adds up the parts of every channel.
+fn add_up(totals: &mut [f32], sums: &mut [f32], parts: usize) {
+    if parts == PARTS {
+        add_neighbours(sums, PARTS);
+        return totals.copy_from_slice(&sums[..totals.len()]);
+    }
+    for (total, parts) in totals.iter_mut().zip(sums.chunks_exact(parts)) {
+        *total = parts.iter().sum();
     }
 }
 
 wide! {
-    /// Adds.
+    /// Adds a number to that of every channel.
     fn gather(all: &mut [f64], more: &[f32]) {
         all.iter_mut().zip(more).for_each(|(all, more)| *all += f64::from(*more));
     }
 }
 
 wide! {
-    /// Merges means and squares of as many more numbers of every channel, of which are `share` of all then, and `weight`
-    /// what the squares of distances between means count for.
+    /// Merges the moments of more numbers, as many of every channel: they are this share of all, and the square of the
+    /// distance between the means has this weight.
     fn merge(means: &mut [f64], squares: &mut [f64], more_means: &[f32], more_squares: &[f32], share: f64, weight: f64) {
         let more = more_means.iter().zip(more_squares);
         means.iter_mut().zip(squares).zip(more).for_each(|((mean, squares), (more_mean, more_squares))| {
