@@ -173,15 +173,17 @@ fn products() {
 #[test]
 fn norms() {
     let op = Op::BatchNorm { epsilon: 1e-3, momentum: 0.1 };
-    let c = [
-        Weight(Shape::from([3])),
-        Weight(Shape::from([3])),
-        State(Shape::from([3])),
-        State(Shape::from([3])),
-    ];
-    // Beside small ones: more samples than are added up at once, channels in two groups, and each in its own.
+    let of = |x: Operand_, channels: u64| {
+        let [one, state] = [Weight, State].map(|value| value(Shape::from([channels])));
+        check("batch norm", op.clone(), &[x, one.clone(), one, state.clone(), state], 1);
+    };
+    // Beside small ones: more samples than are added up at once, and large planes.
     for x in [w([4, 3, 5, 2]), w([6, 3]), w([2, 3, 19]), w([35, 3, 2]), w([2, 3, 400]), w([2, 3, 1100])] {
-        check("batch norm", op.clone(), &[[x].as_slice(), &c].concat(), 1);
+        of(x, 3);
+    }
+    // Channels in groups, of planes that are shorter and longer than a vector.
+    for x in [w([2, 35, 5]), w([2, 35, 17])] {
+        of(x, 35);
     }
     for x in [w([3, 20]), w([2, 3, 7]), w([2, 33])] {
         let Weight(shape) = x else { continue };

@@ -110,10 +110,11 @@ fn norms() {
     let mut random = fastrand::Rng::with_seed(7);
     for seed in 0..20 {
         let (b, c, p) = match seed {
-            // Many samples and groups of channels, the smallest planes, and large ones.
+            // Many samples and groups of channels, the smallest planes, large ones, and many channels in a group.
             0 => (70, 110, 20),
             1 => (35, 300, 1),
             2 => (3, 2, 1500),
+            3 => (2, 300, 49),
             _ => (random.usize(2..6), random.usize(1..6), random.usize(1..50)),
         };
         let one = [c as u64];

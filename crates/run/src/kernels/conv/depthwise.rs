@@ -4,7 +4,7 @@
 use super::{Geometry, Task};
 use crate::kernels::pool::Pool;
 use crate::kernels::samples::Samples;
-use crate::kernels::simd::{Depthwise, Weights};
+use crate::kernels::simd::{Depthwise, Weights, add_neighbours};
 
 /// Windows of a channel, at most, where there are several.
 const WINDOWS: usize = 4;
@@ -104,9 +104,12 @@ impl Planes {
                     self.shape.meet(some, images, wide, narrow, next, &mut sums);
                     done += images;
                 }
-                for (at, dw) in dw.iter_mut().enumerate() {
-                    let lanes = sums[at % taps].chunks_exact(16 / some).nth(at / taps);
-                    *dw = lanes.map_or(0.0, |lanes| lanes.iter().sum());
+                // Of every tap's vector each plane has its lanes.
+                let sums = &mut sums.as_flattened_mut()[..taps * 16];
+                add_neighbours(sums, 16 / some);
+                for (plane, dw) in dw.chunks_exact_mut(taps).enumerate() {
+                    let own = sums.iter().skip(plane).step_by(some);
+                    dw.iter_mut().zip(own).for_each(|(dw, sum)| *dw = *sum);
                 }
             }
         });

@@ -216,7 +216,15 @@ lanes! {
         // Beside images lies what is less than everything, and beside windows nothing.
         let mut wide_x = Aligned([f32::NEG_INFINITY; AREA]);
         let Aligned([wide_dy, wide_dx]) = &mut Aligned([[0f32; AREA]; 2]);
-        for number in 0..x.len().div_ceil(from) {
+        let halved = beside.is_none() && two::halved::<L>(s);
+        let (mut next, count) = (0, x.len().div_ceil(from));
+        while next < count {
+            let number = next;
+            if halved && number + 2 <= count && two::slopes::<L, 1, 0, true>(l, (s, number), [x, dy], dx) {
+                next += 2;
+                continue;
+            }
+            next += 1;
             if let (Some(vectors), None) = (two, &columns)
                 && two::slopes_of(l, vectors, (s, number), [x, dy], dx)
             {

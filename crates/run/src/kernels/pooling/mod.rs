@@ -164,6 +164,9 @@ fn each<L: Lanes, F: Fold>(
             (Way::Flat(flat), _, _) => {
                 flat.planes::<L, F, 5>(l, shares, (number, count - number), (x, y), s.to[0])
             }
+            (Way::Two(halves), ..) if shares.is_none() && two::halved::<L>(s) => {
+                (1, halves.rows_of_two(s, all_x, all_y))
+            }
             (Way::Two(halves), _, 0) => (1, halves.plane::<F, 0>(s, shares, all_x, all_y)),
             (Way::Two(halves), _, _) => (1, halves.plane::<F, 1>(s, shares, all_x, all_y)),
             (Way::Near(around), window, _) => {

@@ -5,10 +5,12 @@
 //! Going down the rows for the gradient, all that is known of the row that two rows of windows share stays in registers: the largest pixel of
 //! each window there, which tap that is, and what the windows above gave it.
 //!
+//! Where a row has half a vector of windows, a vector has two rows of them, or of the gradient a row of two planes.
+//!
 //! Pixels that are not finite are not for this loop.
 
 use super::few::all_zero;
-use super::rows::{Fold, ahead, put};
+use super::rows::{Fold, Larger, ahead, put};
 use super::{Shape, Shares};
 use crate::kernels::simd::Lanes;
 
@@ -19,6 +21,12 @@ const OUTSIDE: f32 = f32::NEG_INFINITY;
 pub(super) fn here(s: &Shape) -> bool {
     let form = &s.form;
     form.window == [3; 2] && form.stride == [2; 2] && form.padding[0] < 2 && form.padding[1] < 2
+}
+
+/// Whether half a vector of windows fills a row, and all rows, to the last pixel.
+pub(super) fn halved<L: Lanes>(s: &Shape) -> bool {
+    let full = (0..2).all(|axis| s.form.padding[axis] == 0 && s.from[axis] == 2 * s.to[axis] + 1);
+    here(s) && full && 2 * s.to[1] == L::COUNT
 }
 
 /// So many numbers from position `at` on; those beyond the end may be anything.
@@ -173,6 +181,46 @@ impl<L: Lanes> Halves<L> {
         }
         F::fine(self.l, strange)
     }
+
+    /// The larger of neighbouring pixels of a row that begins at a position of `x`.
+    #[inline(always)]
+    fn neighbours(&self, x: &[f32], start: usize, strange: &mut L::Vector) -> L::Vector {
+        let l = self.l;
+        ahead(x, start);
+        let [a, b] = [l.load(x, start), l.load(x, start + 1)];
+        *strange = l.add(l.add(*strange, a), b);
+        l.larger(b, a)
+    }
+
+    /// One plane of maxima whose rows have [half a vector](halved) of windows, two rows at a time; the rest is as for
+    /// [`Halves::plane`].
+    #[inline(always)]
+    pub fn rows_of_two(
+        &self,
+        s: &Shape,
+        (x, first): (&[f32], usize),
+        (y, begin): (&mut [f32], usize),
+    ) -> bool {
+        let (l, mut strange, last) = (self.l, self.l.splat(0.0), 2 * s.to[0]);
+        let y = &mut y[..begin + s.to[0] * s.to[1]];
+        let mut shared = self.neighbours(x, first, &mut strange);
+        for i in (0..s.to[0]).step_by(2) {
+            // Of a row of windows that is not there nothing is written.
+            let mut next = [shared; 4];
+            for (row, next) in next.iter_mut().enumerate() {
+                let row = (2 * i + 1 + row).min(last);
+                *next = self.neighbours(x, first + row * self.width, &mut strange);
+            }
+            let [a, b, c, d] = next;
+            let low = l.larger(b, l.larger(a, shared));
+            let high = l.larger(d, l.larger(c, b));
+            let [even, odd] = l.part(low, high);
+            ahead(y, begin + i * s.to[1]);
+            put(l, l.larger(odd, even), y, begin + i * s.to[1]);
+            shared = d;
+        }
+        Larger::fine(l, strange)
+    }
 }
 
 /// The vectors of windows in a row of so many pixels, where there is a loop for them.
@@ -197,8 +245,9 @@ struct Seen<L: Lanes, const V: usize> {
     early: [L::Mask; V],
 }
 
-/// A plane and its windows, the first of which begin `LEFT` columns beside the image.
-struct Plane<'a, L: Lanes, const V: usize, const LEFT: usize> {
+/// A plane and its windows, the first of which begin `LEFT` columns beside the image; or with the next, where rows have
+/// [half a vector](halved) of windows: a vector has then first those of this one.
+struct Plane<'a, L: Lanes, const V: usize, const LEFT: usize, const TWO: bool> {
     l: L,
     /// Pixels, of which those of the plane begin somewhere.
     x: &'a [f32],
@@ -211,7 +260,7 @@ struct Plane<'a, L: Lanes, const V: usize, const LEFT: usize> {
     there: [[L::Mask; 2]; V],
 }
 
-impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
+impl<L: Lanes, const V: usize, const LEFT: usize, const TWO: bool> Plane<'_, L, V, LEFT, TWO> {
     /// A row beside the image.
     #[inline(always)]
     fn outside(&self) -> Seen<L, V> {
@@ -229,6 +278,11 @@ impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
             return seen;
         }
         let start = self.first + row * self.width;
+        if TWO {
+            let taps = self.taps_of_two(start);
+            (seen.best[0], [seen.first[0], seen.early[0]]) = largest_of(l, taps);
+            return seen;
+        }
         let whole = self.x.get(start..start + 2 * V * L::COUNT);
         let [mut even, mut odd] = [[outside; V]; 2];
         for v in 0..V {
@@ -260,12 +314,43 @@ impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
                 let behind = if v + 1 < V { even[v + 1] } else { outside };
                 [even[v], odd[v], l.slide::<1>(even[v], behind)]
             };
-            let both = l.larger(taps[1], taps[0]);
-            seen.first[v] = l.equal(both, taps[0]);
-            seen.best[v] = l.larger(taps[2], both);
-            seen.early[v] = l.equal(seen.best[v], both);
+            (seen.best[v], [seen.first[v], seen.early[v]]) = largest_of(l, taps);
         }
         seen
+    }
+
+    /// The taps of the windows of a row of this plane and the next.
+    #[inline(always)]
+    fn taps_of_two(&mut self, start: usize) -> [L::Vector; 3] {
+        let l = self.l;
+        let mut all = [[self.sums; 2]; 2];
+        for (plane, [begin, later]) in all.iter_mut().enumerate() {
+            let start = start + plane * self.height * self.width;
+            ahead(self.x, start);
+            // The last vector has pixels of windows in even places only.
+            (*begin, *later) = (l.load(self.x, start), pixels(l, self.x, start + 2));
+            self.sums = l.add(l.add(self.sums, *begin), *later);
+        }
+        let [even, odd] = l.part(all[0][0], all[1][0]);
+        [even, odd, l.part(all[0][1], all[1][1])[0]]
+    }
+
+    /// Writes what falls to the taps of a row of this plane and the next.
+    #[inline(always)]
+    fn hand_on_two(&self, row: usize, taps: [L::Vector; 3], dx: &mut [f32]) {
+        let (l, zero) = (self.l, self.l.splat(0.0));
+        // The last window of the first plane has nothing to do with the first of the second.
+        let last = l.these(1 << (L::COUNT / 2 - 1));
+        let next = l.pick(last, zero, l.slide::<1>(taps[0], zero));
+        let both = l.join(taps[1], l.add(taps[2], next));
+        let firsts = [taps[0], l.halve(taps[0], taps[0])[1]];
+        for plane in 0..2 {
+            let at = self.first + (plane * self.height + row) * self.width;
+            ahead(dx, at);
+            // The first pixel, and then all others.
+            l.store(firsts[plane], dx, at);
+            l.store(both[plane], dx, at + 1);
+        }
     }
 
     /// Hands the gradients of a row on to its pixels. What is written beyond its end is written again with the next.
@@ -278,6 +363,9 @@ impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
             taps[2][v] = l.pick(seen.early[v], zero, dy[v]);
             taps[1][v] = l.pick(seen.first[v], zero, early);
             taps[0][v] = l.pick(seen.first[v], early, zero);
+        }
+        if TWO {
+            return self.hand_on_two(row, [taps[0][0], taps[1][0], taps[2][0]], dx);
         }
         for v in 0..V {
             let [even, odd] = if LEFT == 1 {
@@ -299,6 +387,14 @@ impl<L: Lanes, const V: usize, const LEFT: usize> Plane<'_, L, V, LEFT> {
     }
 }
 
+/// The largest of three taps, where the first is as large as the second, and where one of these is as large as the third.
+#[inline(always)]
+fn largest_of<L: Lanes>(l: L, taps: [L::Vector; 3]) -> (L::Vector, [L::Mask; 2]) {
+    let both = l.larger(taps[1], taps[0]);
+    let best = l.larger(taps[2], both);
+    (best, [l.equal(both, taps[0]), l.equal(best, both)])
+}
+
 /// Which places of a row are in it, of every other one from the first on.
 #[inline(always)]
 fn there<L: Lanes>(l: L, first: usize, width: usize) -> L::Mask {
@@ -306,9 +402,10 @@ fn there<L: Lanes>(l: L, first: usize, width: usize) -> L::Mask {
     l.equal(l.load(&inside, 0), l.splat(1.0))
 }
 
-/// The gradient of plane number `number`; returns false, and it is not right, where a pixel is not finite.
+/// The gradient of plane number `number`, or of `TWO` from there on; returns false, and it is not right, where a pixel is not
+/// finite.
 #[inline(always)]
-pub(super) fn slopes<L: Lanes, const V: usize, const LEFT: usize>(
+pub(super) fn slopes<L: Lanes, const V: usize, const LEFT: usize, const TWO: bool>(
     l: L,
     (s, number): (&Shape, usize),
     [x, dy]: [&[f32]; 2],
@@ -317,8 +414,15 @@ pub(super) fn slopes<L: Lanes, const V: usize, const LEFT: usize>(
     let ([height, width], above) = (s.from, s.form.padding[0] as usize);
     let (first, windows) = (number * height * width, number * s.to[0] * s.to[1]);
     let zero = l.splat(0.0);
-    let mut plane =
-        Plane::<L, V, LEFT> { l, x, first, height, width, sums: zero, there: [[there(l, 0, width); 2]; V] };
+    let mut plane = Plane::<L, V, LEFT, TWO> {
+        l,
+        x,
+        first,
+        height,
+        width,
+        sums: zero,
+        there: [[there(l, 0, width); 2]; V],
+    };
     for (v, masks) in plane.there.iter_mut().enumerate() {
         let first = 2 * v * L::COUNT;
         *masks = [there(l, first, width), there(l, first + 1, width)];
@@ -335,6 +439,10 @@ pub(super) fn slopes<L: Lanes, const V: usize, const LEFT: usize>(
             let at = v * L::COUNT;
             ahead(dy, start + at);
             let all = match at + L::COUNT <= s.to[1] {
+                _ if TWO => {
+                    let other = pixels(l, dy, start + s.to[0] * s.to[1]);
+                    l.halve(pixels(l, dy, start), other)[0]
+                }
                 true => l.load(dy, start + at),
                 false => l.load_some(&dy[..start + s.to[1]], start + at),
             };
@@ -374,18 +482,18 @@ pub(super) fn slopes_of<L: Lanes>(
     dx: &mut [f32],
 ) -> bool {
     match (vectors, how.0.form.padding[1]) {
-        (1, 0) => slopes::<L, 1, 0>(l, how, both, dx),
-        (1, _) => slopes::<L, 1, 1>(l, how, both, dx),
-        (2, 0) => slopes::<L, 2, 0>(l, how, both, dx),
-        (2, _) => slopes::<L, 2, 1>(l, how, both, dx),
-        (3, 0) => slopes::<L, 3, 0>(l, how, both, dx),
-        (3, _) => slopes::<L, 3, 1>(l, how, both, dx),
-        (4, 0) => slopes::<L, 4, 0>(l, how, both, dx),
-        (4, _) => slopes::<L, 4, 1>(l, how, both, dx),
-        (5, 0) => slopes::<L, 5, 0>(l, how, both, dx),
-        (5, _) => slopes::<L, 5, 1>(l, how, both, dx),
-        (_, 0) => slopes::<L, 8, 0>(l, how, both, dx),
-        (_, _) => slopes::<L, 8, 1>(l, how, both, dx),
+        (1, 0) => slopes::<L, 1, 0, false>(l, how, both, dx),
+        (1, _) => slopes::<L, 1, 1, false>(l, how, both, dx),
+        (2, 0) => slopes::<L, 2, 0, false>(l, how, both, dx),
+        (2, _) => slopes::<L, 2, 1, false>(l, how, both, dx),
+        (3, 0) => slopes::<L, 3, 0, false>(l, how, both, dx),
+        (3, _) => slopes::<L, 3, 1, false>(l, how, both, dx),
+        (4, 0) => slopes::<L, 4, 0, false>(l, how, both, dx),
+        (4, _) => slopes::<L, 4, 1, false>(l, how, both, dx),
+        (5, 0) => slopes::<L, 5, 0, false>(l, how, both, dx),
+        (5, _) => slopes::<L, 5, 1, false>(l, how, both, dx),
+        (_, 0) => slopes::<L, 8, 0, false>(l, how, both, dx),
+        (_, _) => slopes::<L, 8, 1, false>(l, how, both, dx),
     }
 }
 
@@ -401,15 +509,22 @@ mod tests {
     fn windows_that_are_two_apart_are_as_good_as_single_ones() {
         let (mut random, mut tried) = (fastrand::Rng::with_seed(13), 0);
         for _ in 0..400 {
-            let padding: [usize; 4] = std::array::from_fn(|_| random.usize(..2));
+            let mut padding: [usize; 4] = std::array::from_fn(|_| random.usize(..2));
             let wide = [130, 270][random.usize(..2)];
-            let from = [random.usize(2..20), random.usize(17..wide)];
+            let mut from = [random.usize(2..20), random.usize(17..wide)];
+            // Half a vector of windows, of every kind of vectors.
+            let half = [9, 17, 0, 0][random.usize(..4)];
+            if half > 0 {
+                (padding, from) = ([0; 4], [2 * random.usize(1..10) + 1, half]);
+            }
             let ends = |axis: usize| from[axis] + padding[axis] + padding[axis + 2];
             if (0..2).any(|axis| ends(axis) < 3) {
                 continue;
             }
-            let to =
-                [0, 1].map(|axis| (ends(axis) - 3) / 2 + 1 - random.usize(..2).min((ends(axis) - 3) / 2));
+            let to = [0, 1].map(|axis| {
+                (ends(axis) - 3) / 2 + 1
+                    - random.usize(..2).min((ends(axis) - 3) / 2) * usize::from(half == 0)
+            });
             let (kind, padding) = (PoolKind::Max, padding.map(|n| n as u64));
             let form = Pool { kind, window: [3; 2], stride: [2; 2], padding, ceil: false };
             let s = Shape { form, from, to };

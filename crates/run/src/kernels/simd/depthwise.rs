@@ -22,6 +22,10 @@ const MOST: usize = 5;
 /// Bytes of both planes above which windows of three by three go along the rows: they do not fit the first-level cache.
 const BROAD: usize = 32 << 10;
 
+/// Images whose sums of small planes stay in registers.
+#[cfg(target_arch = "x86_64")]
+const STAY: usize = 8;
+
 /// A vector for every tap of a window.
 pub type Taps = [[f32; LANES]; MOST * MOST];
 
@@ -403,9 +407,9 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
     // SAFETY: the caller's promise; and pixels that are not there are not touched.
     unsafe {
         let begin = Seen::<K, S>::new(d, 0);
+        let mut sums = [[zero; K]; A];
         for image in 0..images {
             let (from, dy) = (from.wrapping_add(image * next[0]), dy.wrapping_add(image * next[1]));
-            let mut sums = [[zero; K]; A];
             let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
             for first in (0..columns).step_by(LANES / S) {
                 let seen = if first == 0 { begin } else { Seen::new(d, first) };
@@ -433,9 +437,15 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
                     }
                 }
             }
-            for (out, sum) in out[top * K..].iter_mut().zip(sums.as_flattened()) {
+            // Small planes are so little that the sums of some of them stay in registers.
+            let stay = if S > 1 { STAY } else { 1 };
+            if !(image + 1).is_multiple_of(stay) && image + 1 < images {
+                continue;
+            }
+            for (out, sum) in out[top * K..].iter_mut().zip(sums.as_flattened_mut()) {
                 let out = out.as_mut_ptr();
                 _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
+                *sum = zero;
             }
         }
     }

@@ -31,7 +31,7 @@ pub use paired::{Pairs, correlate_pairs, shifted_pairs};
 pub use peaks::{Keys, Peaks};
 pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
 pub use strip::{Finish, Lying, Panels, STRIP, Strip, strip};
-pub(crate) use sums::{PARTS, Sums, halves};
+pub(crate) use sums::{PARTS, Sums, add_neighbours, halves};
 
 /// The vectors that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

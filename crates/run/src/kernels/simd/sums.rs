@@ -2,7 +2,7 @@
 //!
 //! Written out with vectors, because of two sums in one loop over arrays the compiler makes pairs of single numbers.
 
-use super::Lanes;
+use super::{Lanes, lanes};
 
 /// The parts of a sum.
 pub(crate) const PARTS: usize = 16;
@@ -18,6 +18,12 @@ impl<L: Lanes> Sums<L> {
         Sums([l.splat(0.0); 2])
     }
 
+    /// These parts.
+    #[inline(always)]
+    pub fn load(l: L, parts: &[f32]) -> Sums<L> {
+        Sums([l.load(parts, 0), l.load(parts, PARTS - L::COUNT)])
+    }
+
     /// Adds numbers to the parts from `part` on, which is a multiple of the numbers of a vector.
     #[inline(always)]
     pub fn add(&mut self, l: L, part: usize, numbers: L::Vector) {
@@ -31,13 +37,19 @@ impl<L: Lanes> Sums<L> {
         self.0 = [l.add(self.0[0], other.0[0]), l.add(self.0[1], other.0[1])];
     }
 
+    /// Writes the parts.
+    #[inline(always)]
+    pub fn store(self, l: L, parts: &mut [f32]) {
+        for part in (0..PARTS).step_by(L::COUNT) {
+            l.store(self.0[part / L::COUNT], parts, part);
+        }
+    }
+
     /// The parts added up: the halves to each other, again and again.
     #[inline(always)]
     pub fn total(self, l: L) -> f32 {
         let mut parts = [0f32; PARTS];
-        for part in (0..PARTS).step_by(L::COUNT) {
-            l.store(self.0[part / L::COUNT], &mut parts, part);
-        }
+        self.store(l, &mut parts);
         halves(&parts, |a, b| a + b)
     }
 }
@@ -50,9 +62,29 @@ pub(crate) fn halves(parts: &[f32; PARTS], combine: impl Fn(f32, f32) -> f32) ->
     combine(combine(four[0], four[2]), combine(four[1], four[3]))
 }
 
+lanes! {
+    /// Adds neighbours to each other, again and again, until one is left of so many, which are a power of two. The sums are
+    /// then the first numbers.
+    pub(crate) fn add_neighbours(l; numbers: &mut [f32], many: usize) {
+        let (mut left, mut len) = (many, numbers.len());
+        while left > 1 {
+            (left, len) = (left / 2, len / 2);
+            for at in (0..len).step_by(L::COUNT) {
+                let from = 2 * at;
+                let whole = from + 2 * L::COUNT <= numbers.len();
+                let [even, odd] = match whole {
+                    true => l.part(l.load(numbers, from), l.load(numbers, from + L::COUNT)),
+                    false => l.part(l.load_some(numbers, from), l.load_some(numbers, from + L::COUNT)),
+                };
+                let sums = l.add(even, odd);
+                if whole { l.store(sums, numbers, at) } else { l.store_some(sums, numbers, at) }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::lanes;
     use super::*;
 
     lanes! {
@@ -64,6 +96,17 @@ mod tests {
                 }
             }
             sums.total(l)
+        }
+    }
+
+    #[test]
+    fn neighbours_become_one() {
+        for (count, many) in [(1, 1), (1, 16), (3, 4), (9, 8), (25, 16), (16, 2), (40, 16)] {
+            let numbers: Vec<f32> = (0..count * many).map(|i| (i % 7) as f32).collect();
+            let mut sums = numbers.clone();
+            add_neighbours(&mut sums, many);
+            let expected: Vec<f32> = numbers.chunks(many).map(|some| some.iter().sum()).collect();
+            assert_eq!(sums[..count], expected, "{count} times {many}");
         }
     }
 

@@ -152,6 +152,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn halve(self, a: __m256, b: __m256) -> [__m256; 2] {
+        // SAFETY: the processor has these vectors.
+        unsafe { [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)] }
+    }
+
+    #[inline(always)]
     fn slide<const N: usize>(self, low: __m256, high: __m256) -> __m256 {
         // SAFETY: the processor has these vectors.
         unsafe {

@@ -184,6 +184,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn halve(self, a: __m512, b: __m512) -> [__m512; 2] {
+        // SAFETY: the processor has these vectors.
+        unsafe { [_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b)] }
+    }
+
+    #[inline(always)]
     fn part3(self, all: [__m512; 3]) -> [__m512; 3] {
         let [a, b, c] = &PLACES[0];
         [self.places(all, a), self.places(all, b), self.places(all, c)]

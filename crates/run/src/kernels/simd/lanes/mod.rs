@@ -70,6 +70,8 @@ pub trait Lanes: Copy {
     fn part(self, low: Self::Vector, high: Self::Vector) -> [Self::Vector; 2];
     /// Numbers in turn from both.
     fn join(self, even: Self::Vector, odd: Self::Vector) -> [Self::Vector; 2];
+    /// The first halves of both, and the second ones.
+    fn halve(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
 
     /// As many numbers of two vectors, one behind the other, from number `N` on; up to four.
     fn slide<const N: usize>(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
@@ -177,6 +179,8 @@ mod tests {
         assert_eq!(l.part(a, b).map(|v| numbers(l, v)), [at(0, 2), at(1, 2)]);
         let [even, odd] = l.part(a, b);
         assert_eq!(l.join(even, odd).map(|v| numbers(l, v)), [at(0, 1), at(n, 1)]);
+        let mixed = |first: usize| [&count[first..][..n / 2], &count[n + first..][..n / 2]].concat();
+        assert_eq!(l.halve(a, b).map(|v| numbers(l, v)), [mixed(0), mixed(n / 2)]);
         assert_eq!(l.part3([a, b, c]).map(|v| numbers(l, v)), [at(0, 3), at(1, 3), at(2, 3)]);
         let parts = l.part3([a, b, c]);
         assert_eq!(l.join3(parts).map(|v| numbers(l, v)), [at(0, 1), at(n, 1), at(2 * n, 1)]);

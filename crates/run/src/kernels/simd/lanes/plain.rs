@@ -126,6 +126,13 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    fn halve(self, a: [f32; 8], b: [f32; 8]) -> [[f32; 8]; 2] {
+        [0, 4].map(|first| {
+            std::array::from_fn(|lane| if lane < 4 { a[first + lane] } else { b[first + lane - 4] })
+        })
+    }
+
+    #[inline(always)]
     fn slide<const N: usize>(self, low: [f32; 8], high: [f32; 8]) -> [f32; 8] {
         std::array::from_fn(|lane| if lane + N < 8 { low[lane + N] } else { high[lane + N - 8] })
     }
