@@ -58,7 +58,7 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
         return room(e.rows * e.depth).max(threads * e.scratch());
     }
     if call.op == Op::LinearBackwardWeight && e.columns <= SHALLOW {
-        return room(e.columns * e.depth) + room(e.columns * e.rows);
+        return room(e.columns * e.rows) + threads * turned_extent(e).scratch();
     }
     let packs = match &call.op {
         Op::Linear => e.rows > FEW,
@@ -125,17 +125,18 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
         shallow::multiply(args.pool, e, a, &b, (dw, more), scratch);
     } else if e.rows <= HANDFUL && pitch == e.rows {
         // Outputs are the samples of one whose weights are what the layer reads.
-        let turned = turn(dy, e.rows, e.depth, &mut scratch[..e.rows * e.depth]);
+        let turned = &mut scratch[..e.rows * e.depth];
+        transpose(dy, e.rows, e.depth, e.rows, e.depth, turned);
         few::slopes(args.pool, e, x, turned, (dw, add));
     } else if e.columns <= SHALLOW {
-        // The other way round.
-        let (turned, rest) = scratch.split_at_mut(room(e.columns * e.depth));
-        let (turned, dw_turned) = (turn(x, e.columns, e.depth, turned), &mut rest[..e.rows * e.columns]);
+        // The other way round: more of a vector is used, and more of what it meets.
+        let (turned, rest) = scratch.split_at_mut(room(e.rows * e.columns));
+        let (turned, other) = (&mut turned[..e.rows * e.columns], turned_extent(e));
         if add {
-            transpose(dw, e.columns, e.rows, e.columns, e.rows, dw_turned);
+            transpose(dw, e.columns, e.rows, e.columns, e.rows, turned);
         }
-        few::slopes(args.pool, Extent::new(e.columns, e.rows, e.depth), dy, turned, (dw_turned, add));
-        transpose(dw_turned, e.rows, e.columns, e.rows, e.columns, dw);
+        multiply(args.pool, other, &b, &a, &Rows::new(turned, e.rows, more), rest);
+        transpose(turned, e.rows, e.columns, e.rows, e.columns, dw);
     } else {
         multiply(args.pool, e, &a, &b, &Rows::new(dw, e.columns, more), scratch);
     }
@@ -166,10 +167,9 @@ fn shallow_results(e: Extent) -> bool {
     e.depth <= SHALLOW
 }
 
-/// Copies rows of so many numbers as columns.
-fn turn<'s>(rows: &[f32], width: usize, count: usize, to: &'s mut [f32]) -> &'s [f32] {
-    transpose(rows, width, count, width, count, to);
-    to
+/// The product that a turned gradient of the weights is.
+fn turned_extent(e: Extent) -> Extent {
+    Extent::new(e.columns, e.rows, e.depth).deep()
 }
 
 /// Whether the results of a sample fit a vector, and there are many: then only the weights are packed.

@@ -25,6 +25,9 @@ const LONG: usize = 512;
 const DEPTH: usize = 832;
 const NARROW: usize = 96;
 
+/// Pixels of planes that are better laid out than turned, where windows are single pixels.
+const LARGE: usize = 3000;
+
 /// How many times the pixels that are wanted may be computed, where panels would do as well.
 const WASTE: f64 = 1.2;
 
@@ -69,7 +72,10 @@ impl<'g> Slope<'g> {
         let fits = |frame: &Frame| frame.is_whole() || frame.run() >= LONG;
         let frame = frames.clone().find(fits).or_else(|| frames.clone().next_back())?;
         let (small, fair) = (narrow <= 16 || all <= 160, all <= DEPTH || narrow <= NARROW);
-        let worth = if taps == 1 { narrow <= 8 } else { small || (fair && frame.waste() <= WASTE) };
+        let worth = match taps {
+            1 => narrow <= 8 || (narrow.min(wide) <= NARROW && g.narrow.plane() >= LARGE),
+            _ => small || (fair && frame.waste() <= WASTE),
+        };
         if !worth {
             return None;
         }
