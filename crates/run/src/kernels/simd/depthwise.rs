@@ -22,10 +22,6 @@ const MOST: usize = 5;
 /// Bytes of both planes above which windows of three by three go along the rows: they do not fit the first-level cache.
 const BROAD: usize = 32 << 10;
 
-/// Images whose sums of small planes stay in registers.
-#[cfg(target_arch = "x86_64")]
-const STAY: usize = 8;
-
 /// A vector for every tap of a window.
 pub type Taps = [[f32; LANES]; MOST * MOST];
 
@@ -407,7 +403,13 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
     // SAFETY: the caller's promise; and pixels that are not there are not touched.
     unsafe {
         let begin = Seen::<K, S>::new(d, 0);
+        // Small planes are so little that their sums stay in registers, from what images before these have left on: so it does
+        // not matter which images lie beside each other.
+        let stay = S > 1;
         let mut sums = [[zero; K]; A];
+        for (sum, out) in sums.as_flattened_mut().iter_mut().zip(&out[top * K..]).filter(|_| stay) {
+            *sum = _mm512_loadu_ps(out.as_ptr());
+        }
         for image in 0..images {
             let (from, dy) = (from.wrapping_add(image * next[0]), dy.wrapping_add(image * next[1]));
             let mut ahead = (from.wrapping_add(next[0]), dy.wrapping_add(next[1]));
@@ -437,14 +439,13 @@ unsafe fn meet<const K: usize, const S: usize, const A: usize>(
                     }
                 }
             }
-            // Small planes are so little that the sums of some of them stay in registers.
-            let stay = if S > 1 { STAY } else { 1 };
-            if !(image + 1).is_multiple_of(stay) && image + 1 < images {
+            if stay && image + 1 < images {
                 continue;
             }
             for (out, sum) in out[top * K..].iter_mut().zip(sums.as_flattened_mut()) {
                 let out = out.as_mut_ptr();
-                _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), *sum));
+                let all = if stay { *sum } else { _mm512_add_ps(_mm512_loadu_ps(out), *sum) };
+                _mm512_storeu_ps(out, all);
                 *sum = zero;
             }
         }
