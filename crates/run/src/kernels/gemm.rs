@@ -40,12 +40,12 @@ pub trait Pack: Sync {
     /// need not be written: nobody looks at what becomes of it.
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]);
 
-    /// The most whole panels of B that are better copied at once; 1 where it makes no difference.
+    /// The most whole panels that are better copied at once; 1 where it makes no difference.
     fn together(&self) -> usize {
         1
     }
 
-    /// Copies several whole panels of B, `wide` lines each, one after the other.
+    /// Copies several whole panels, `wide` lines each, one after the other.
     fn pack_all(&self, depth: Range<usize>, lines: Range<usize>, wide: usize, out: &mut [f32]) {
         let deep = depth.len();
         for (at, first) in lines.step_by(wide).enumerate() {
@@ -203,10 +203,15 @@ pub fn multiply_part(
         for (at, start) in (0..extent.depth).step_by(block).enumerate() {
             let depth = start..(start + block).min(extent.depth);
             let deep = depth.len();
-            for (i, row) in some.clone().step_by(tile.rows).enumerate() {
+            // Where lines lie side by side, all panels go along together: a line of a cache is read once.
+            let whole = if a.together() > 1 { some.len() / tile.rows * tile.rows } else { 0 };
+            if whole > 0 {
+                a.pack_all(depth.clone(), top..top + whole, tile.rows, packed);
+            }
+            for row in (top + whole..some.end).step_by(tile.rows) {
                 let lines = row..(row + tile.rows).min(some.end);
                 let stride = lines.len();
-                a.pack(depth.clone(), lines, stride, &mut packed[i * tile.rows * deep..]);
+                a.pack(depth.clone(), lines, stride, &mut packed[(row - top) * deep..]);
             }
             for group in columns.clone().step_by(together) {
                 let here = group..(group + together).min(columns.end);

@@ -158,7 +158,7 @@ fn large_convolutions() {
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
     let whole = Conv { transposed: true, ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 43] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 50] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -205,22 +205,34 @@ fn large_convolutions() {
         (plain, [3, 12, 41, 39], 30, [1, 1]),
         (plain, [2, 70, 37, 33], 20, [1, 1]),
         (whole, [3, 20, 7, 9], 5, [1, 1]),
+        (plain, [2, 300, 10, 11], 80, [1, 1]),
+        (plain, [1, 5, 33, 31], 7, [1, 1]),
+        // Strides whose phases are products, for all images at once and for some, with phases that no tap meets.
+        (Conv { stride: [2; 2], ..plain }, [8, 200, 40, 39], 60, [1, 1]),
+        (Conv { stride: [2; 2], ..same(3) }, [3, 80, 9, 12], 40, [3, 3]),
+        (Conv { stride: [2; 2], groups: 2, ..same(3) }, [3, 80, 13, 11], 60, [3, 3]),
+        (Conv { stride: [3, 2], ..same(5) }, [2, 30, 16, 15], 40, [5, 5]),
+        (up(2), [3, 60, 5, 7], 40, [4, 4]),
     ];
     for (seed, (conv, x, to, window)) in cases.into_iter().enumerate() {
         let weight = match conv.transposed {
             true => [x[1], to / conv.groups, window[0], window[1]],
             false => [to, x[1] / conv.groups, window[0], window[1]],
         };
-        let (single, numbers) = play(Op::Conv(conv), &[w(&x), w(&weight)], seed as u64);
+        let (single, numbers) = play(Op::Conv(conv), &[w(&x), w(&weight), w(&[to])], seed as u64);
         let ys = single.program.graph.value(single.program.graph.nodes[0].outputs[0]).shape;
         let (xs, ws) = (Shape::from(x), Shape::from(weight));
         let (x, f) = (f64s(single.operand(0)), f64s(single.operand(1)));
         let what = format!("{conv:?} of {xs} with {ws}");
-        let y = convolve(&conv, &x, xs, &f, ws, None, ys);
+        let y = convolve(&conv, &x, xs, &f, ws, Some(single.operand(2)), ys);
         close(&what, results(&single, &numbers, 0), &y, 1e-3);
         let (dy, gradient) = (slopes(&single, &y), |at| gradient(&single, &numbers, at, y.len()));
         let back = Conv { transposed: !conv.transposed, ..conv };
         close(&format!("dx of {what}"), &gradient(0), &convolve(&back, &dy, ys, &f, ws, None, xs), 1e-3);
         close(&format!("dw of {what}"), &gradient(1), &weigh(&conv, &x, xs, &dy, ys, ws), 1e-3);
+        let mut db = vec![0.0; to as usize];
+        let plane = (ys.dim(2) * ys.dim(3)) as usize;
+        dy.chunks(plane).enumerate().for_each(|(at, dy)| db[at % to as usize] += dy.iter().sum::<f64>());
+        close(&format!("db of {what}"), &gradient(2), &db, 1e-3);
     }
 }

@@ -169,7 +169,7 @@ impl<'g> Direct<'g> {
                 let counts = if whole { [1, 1, rows * width] } else { [1, rows, width] };
                 lay(Layout { counts, from: [0, pitch, 1], to: [0, down * width] }, runs, begin, to);
             }
-            2 => lay_pairs(([runs, &runs[each..]], pitch), (rows, width), begin, (to, down * width)),
+            2 => lay_pairs([(runs, pitch), (&runs[each..], pitch)], (rows, width), begin, (to, down * width)),
             _ => {
                 for (row, to) in to.chunks_mut(down * width).take(rows).enumerate() {
                     for (column, to) in to[..width].iter_mut().enumerate() {

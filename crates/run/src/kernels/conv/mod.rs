@@ -1,15 +1,16 @@
 //! Convolutions of any stride, padding, dilation and number of groups, transposed or not.
 //!
 //! All are matrix products whose panels are packed straight from the image (`window.rs`), so no unfolded copy of it
-//! exists. A strided convolution's gradient by its input (which is also a transposed convolution) is cut into phases:
-//! the pixels whose row and column have the same remainder by the stride see the same taps, so each phase is a plain
-//! convolution of stride 1 that writes every so-manieth pixel. Where products would be small (first layers, groups,
+//! exists. A strided convolution's gradient by its input (which is also a transposed convolution) is cut into phases
+//! (`phases.rs`). Where products would be small (first layers, groups,
 //! depthwise convolutions) there are other ways, without packing (`direct.rs`, `slope.rs`, `depthwise.rs`); and a window that
 //! is the whole image makes a linear layer (`whole.rs`).
 
 mod depthwise;
 mod direct;
 mod frame;
+mod phases;
+mod pointwise;
 mod slope;
 mod whole;
 mod window;
@@ -19,15 +20,16 @@ use tiercel_workload::graph::{Conv, Op};
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Rows, multiply, multiply_into};
 use super::pool::Pool;
-use super::room;
 use super::samples::Samples;
 use super::shares::Sheet;
 use super::simd::wide;
 use depthwise::Planes as Depthwise;
 use direct::Direct;
+use phases::Phases;
+use pointwise::Pointwise;
 use slope::Slope;
 use whole::Whole;
-use window::{Filter, Pixels, Planes, Tap, Taps, Window, Windows, lattice, turn};
+use window::{Pixels, Planes, Tap, Taps, Window, Windows, lattice};
 
 /// An image tensor: batch, channels, height, width.
 #[derive(Clone, Copy, Debug)]
@@ -138,20 +140,13 @@ impl Geometry {
         if task == Task::Wide { self.narrow } else { self.wide }
     }
 
-    /// Numbers of a group's filters, where phases of the wide side take some taps of them each: they are turned, once for all.
-    fn turned(&self) -> usize {
-        let (wide, narrow) = self.group();
-        if self.stride == [1, 1] || self.taps() == 1 { 0 } else { room(wide * narrow * self.taps()) }
-    }
-
-    /// The product of a task, for one group and all taps.
+    /// The product that the narrow side is, or the weights' gradient, for one group.
     fn extent(&self, task: Task) -> Extent {
         let (wide, narrow) = self.group();
         let pixels = self.narrow.batch * self.narrow.plane();
         match task {
-            Task::Narrow => self.blocked(narrow, pixels, wide, self.taps()),
-            Task::Wide => self.blocked(wide, self.wide.batch * self.wide.plane(), narrow, self.taps()),
             Task::Weight => Extent::new(narrow, wide * self.taps(), pixels),
+            _ => self.blocked(narrow, pixels, wide, self.taps()),
         }
     }
 }
@@ -165,20 +160,19 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if Depthwise::new(&geometry, task).is_some() {
         return 0;
     }
+    if let Some(pixels) = Pointwise::new(&geometry, task) {
+        return pixels.scratch() * threads;
+    }
     if let Some(direct) = Direct::new(&geometry, task, threads) {
         return direct.scratch() * threads;
     }
     if let Some(slope) = Slope::new(&geometry, threads).filter(|_| task == Task::Weight) {
         return slope.scratch() * threads;
     }
-    if task != Task::Wide {
-        return geometry.extent(task).scratch() * threads;
+    match task {
+        Task::Wide => Phases::new(&geometry).scratch(threads),
+        _ => geometry.extent(task).scratch() * threads,
     }
-    // Phases have fewer taps, whose blocks may be longer than those of all taps.
-    let (wide, narrow) = geometry.group();
-    let columns = geometry.wide.batch * geometry.wide.plane();
-    let most = |taps| geometry.blocked(wide, columns, narrow, taps).scratch();
-    (1..=geometry.taps()).map(most).max().unwrap_or(0) * threads + geometry.turned()
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
@@ -215,85 +209,32 @@ fn across(
     if let Some(planes) = Depthwise::new(g, task) {
         return planes.run(pool, w, bias, from, to);
     }
+    if let Some(pixels) = Pointwise::new(g, task) {
+        return pixels.run(pool, (w, bias), from, to, scratch);
+    }
     if let Some(direct) = Direct::new(g, task, pool.threads()) {
         return direct.run(pool, w, bias, from, to, scratch);
     }
-    let (wide, narrow) = g.group();
-    let taps = g.taps();
-    if task == Task::Wide && phases(g).any(|phase| Taps::phase(g, phase).len() == 0) {
-        // Pixels that no tap meets.
-        let plane = g.wide.plane();
-        pool.rows(to, plane, |start, to| {
-            for (at, to) in to.chunks_exact_mut(plane).enumerate() {
-                to.fill(bias.map_or(0.0, |bias| bias[(start + at) % g.wide.channels]));
-            }
-        });
+    if task == Task::Wide {
+        return Phases::new(g).run(pool, (w, bias), from, to, scratch);
     }
-    let (turned, scratch) = scratch.split_at_mut(if task == Task::Wide { g.turned() } else { 0 });
-    for group in 0..g.groups {
-        let w = &w[group * narrow * wide * taps..][..narrow * wide * taps];
-        if task == Task::Narrow {
-            let taps = Taps::all(g);
-            let window = Window {
-                numbers: Samples::one(from, g.wide.size()),
-                image: g.wide,
-                first: group * wide,
-                grid: [g.narrow.height, g.narrow.width],
-                stride: g.stride,
-                taps: &taps,
-            };
-            let channels = group * narrow..(group + 1) * narrow;
-            let lattice = lattice(g.narrow, channels, [g.narrow.height, g.narrow.width], [1, 1], [0, 0]);
-            let planes = Planes { first: group * narrow, bias };
-            let extent = g.blocked(narrow, g.narrow.batch * g.narrow.plane(), wide, taps.len());
-            let filter = Matrix::by_line(w, extent.depth);
-            multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
-            continue;
-        }
-        let turned = if turned.is_empty() {
-            None
-        } else {
-            turn(pool, w, [wide, taps], &mut turned[..w.len()]);
-            Some(&turned[..w.len()])
+    let ((wide, narrow), taps) = (g.group(), Taps::all(g));
+    for (group, w) in w.chunks_exact(narrow * wide * taps.len()).enumerate() {
+        let grid = [g.narrow.height, g.narrow.width];
+        let window = Window {
+            numbers: Samples::one(from, g.wide.size()),
+            image: g.wide,
+            first: group * wide,
+            grid,
+            stride: g.stride,
+            taps: &taps,
         };
-        for phase in phases(g) {
-            let grid = [0, 1].map(|axis| {
-                let length = [g.wide.height, g.wide.width][axis];
-                length.saturating_sub(phase[axis]).div_ceil(g.stride[axis])
-            });
-            let taps = Taps::phase(g, phase);
-            let columns = g.wide.batch * grid[0] * grid[1];
-            if columns == 0 {
-                continue;
-            }
-            if taps.len() == 0 {
-                continue;
-            }
-            let window = Window {
-                numbers: Samples::one(from, g.narrow.size()),
-                image: g.narrow,
-                first: group * narrow,
-                grid,
-                stride: [1, 1],
-                taps: &taps,
-            };
-            let channel = wide * g.taps();
-            let filter = match turned {
-                Some(turned) => Filter { numbers: turned, line: 1, tap: wide, channel, taps: &taps },
-                None => Filter { numbers: w, line: g.taps(), tap: 1, channel, taps: &taps },
-            };
-            let extent = g.blocked(wide, columns, narrow, taps.len());
-            let lattice = lattice(g.wide, group * wide..(group + 1) * wide, grid, g.stride, phase);
-            let planes = Planes { first: group * wide, bias };
-            multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
-        }
+        let lattice = lattice(g.narrow, group * narrow..(group + 1) * narrow, grid, [1, 1], [0, 0]);
+        let planes = Planes { first: group * narrow, bias };
+        let extent = g.extent(task);
+        let filter = Matrix::by_line(w, extent.depth);
+        multiply_into(pool, extent, &filter, &window, (Sheet::new(to, lattice), &planes), scratch);
     }
-}
-
-/// The remainders of the wide side's pixels by the stride.
-fn phases(g: &Geometry) -> impl Iterator<Item = [usize; 2]> {
-    let [down, across] = g.stride;
-    (0..down).flat_map(move |a| (0..across).map(move |b| [a, b]))
 }
 
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
@@ -307,7 +248,12 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
     } else if let Some(planes) = Depthwise::new(&g, Task::Weight) {
         planes.slope(args.pool, wide_side, narrow_side, dw);
     } else if let Some(slope) = Slope::new(&g, args.pool.threads()) {
-        slope.run(args.pool, wide_side, narrow_side, dw, scratch);
+        if !transposed && slope.sums_narrow() {
+            // The bias' gradient falls off.
+            slope.run(args.pool, [wide_side, narrow_side], (dw, db), scratch);
+            return Ok(());
+        }
+        slope.run(args.pool, [wide_side, narrow_side], (dw, None), scratch);
     } else {
         let (wide, narrow) = g.group();
         let taps = Taps::all(&g);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::frame::{Ahead, Frame};
 use super::window::Taps;
-use super::{Geometry, Task};
+use super::{Geometry, Task, plane_sum};
 use crate::kernels::pool::Pool;
 use crate::kernels::room;
 use crate::kernels::samples::Samples;
@@ -20,6 +20,11 @@ const SUMS: usize = 4096;
 
 /// Pixels of a run from which on it takes little to begin one.
 const LONG: usize = 512;
+
+/// Pixels of a run that are taken at a time, about, where there are few planes: these and those of a few channels of the
+/// other side stay in a first-level cache.
+const PIECE: usize = 1024;
+const PLANES: usize = 16;
 
 /// Weights of a channel, and channels of the narrow side, up to which panels do no better.
 const DEPTH: usize = 832;
@@ -100,19 +105,26 @@ impl<'g> Slope<'g> {
             + room(self.run / Tile::here().lanes)
     }
 
-    /// Computes the gradient.
+    /// Whether every channel of the narrow side is laid out once, so that it can be summed on the way.
+    pub fn sums_narrow(&self) -> bool {
+        self.frame.channels == self.wide
+    }
+
+    /// Computes the gradient, and where asked for the sums of the narrow side's channels.
     pub fn run(
         &self,
         pool: &mut Pool,
-        wide: Samples<'_>,
-        narrow: Samples<'_>,
-        dw: &mut [f32],
+        [wide, narrow]: [Samples<'_>; 2],
+        (dw, totals): (&mut [f32], Option<&mut [f32]>),
         scratch: &mut [f32],
     ) {
+        assert!(totals.is_none() || self.sums_narrow(), "channels that are laid out once");
         let all = self.wide * self.g.taps();
         let (extents, sizes) = ([self.g.groups, self.narrow, 1, all], [1, self.together, 1, self.depth]);
-        let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes));
-        pool.each(shares, |_, (scratch, mut boxes)| {
+        let totals = totals
+            .map(|totals| Boxes::new(totals, [self.g.groups, self.narrow, 1, 1], [1, self.together, 1, 1]));
+        let shares = (Each::new(scratch, self.scratch()), Boxes::new(dw, extents, sizes), totals);
+        pool.each(shares, |_, (scratch, mut boxes, mut totals)| {
             scratch.fill(0.0);
             let (distances, rest) = scratch.split_at_mut(room(self.depth));
             let (places, scratch) = rest.split_at_mut(room(self.run / Tile::here().lanes));
@@ -125,7 +137,9 @@ impl<'g> Slope<'g> {
             let units = boxes.units();
             for unit in units.clone() {
                 let next = (unit + 1 < units.end).then(|| self.channels_of(boxes.get(unit + 1).ranges()));
-                self.channels([wide, narrow], steps, boxes.get(unit), next, scratch);
+                let mut totals = totals.as_mut().map(|totals| totals.get(unit));
+                let totals = totals.as_mut().map(|totals| totals.whole());
+                self.channels([wide, narrow], steps, (boxes.get(unit), totals), next, scratch);
             }
         });
     }
@@ -138,12 +152,13 @@ impl<'g> Slope<'g> {
         [wide, narrow].map(|[start, end]| start..end)
     }
 
-    /// The gradient of some weights, after which come those of the channels that are `next`.
+    /// The gradient of some weights, and the sums of the narrow side's channels, after which come those of the channels that
+    /// are `next`.
     fn channels(
         &self,
         [wide, narrow]: [Samples<'_>; 2],
         (distances, pairs): (&[u32], Pairs<'_>),
-        mut dw: OneBox<'_, f32>,
+        (mut dw, mut totals): (OneBox<'_, f32>, Option<&mut [f32]>),
         next: Option<[Range<usize>; 2]>,
         scratch: &mut [f32],
     ) {
@@ -154,12 +169,19 @@ impl<'g> Slope<'g> {
         let (depth, channels) = (own[0].len() * self.g.taps(), own[1].len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
-        let sums = &mut rest[..self.together * self.depth * Tile::here().lanes];
+        let lanes = Tile::here().lanes;
+        let sums = &mut rest[..self.together * self.depth * lanes];
         let mut tiles = 0;
         self.tiles(channels, depth, |_, _, _, _| tiles += 1);
         for block in 0..frame.blocks() {
             frame.fill(block, own[0].start, wide, planes);
             self.lines(block, own[1].start, channels, narrow, lines);
+            if let Some(totals) = &mut totals {
+                for (total, line) in totals.iter_mut().zip(lines.chunks_exact(self.run)) {
+                    let sum = plane_sum(line);
+                    *total = if block > 0 { *total + sum } else { sum };
+                }
+            }
             let next = match block + 1 < frame.blocks() {
                 true => Some((block + 1, own.clone())),
                 false => next.clone().map(|channels| (0, channels)),
@@ -169,22 +191,29 @@ impl<'g> Slope<'g> {
                 let frame = self.frame.with(wide.len());
                 [frame.ahead(block, wide.start), self.next_lines(block, narrow.start, narrow.len())]
             });
-            let each = [&ahead, &other].map(|ahead| ahead.each(tiles));
-            self.tiles(channels, depth, |top, rows, shifts, place| {
-                ahead.take(each[0], |numbers| foresee(wide.numbers(numbers)));
-                other.take(each[1], |numbers| foresee(narrow.numbers(numbers)));
-                let lines = (&lines[top * self.run..], rows, self.run);
-                let row = shifts.len() * Tile::here().lanes;
-                let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);
-                if pairs.is_empty() {
-                    let sums = (sums, [0, row, 2 * row, 3 * row], block > 0);
-                    correlate(shifts, lines, planes, self.run, sums, Soon::NOTHING);
-                } else {
-                    correlate_pairs(shifts, lines, planes, pairs, (sums, block > 0));
-                }
-            });
+            let few = frame.channels * frame.planes() <= PLANES;
+            let pieces = if few { self.run.div_ceil(PIECE) } else { 1 };
+            let each = [&ahead, &other].map(|ahead| ahead.each(tiles * pieces));
+            let piece = (self.run / lanes).div_ceil(pieces) * lanes;
+            for first in (0..self.run).step_by(piece) {
+                let some = piece.min(self.run - first);
+                self.tiles(channels, depth, |top, rows, shifts, place| {
+                    ahead.take(each[0], |numbers| foresee(wide.numbers(numbers)));
+                    other.take(each[1], |numbers| foresee(narrow.numbers(numbers)));
+                    let lines = (&lines[top * self.run + first..], rows, self.run);
+                    let row = shifts.len() * lanes;
+                    let (shifts, sums) = (Shifts::new(&distances[shifts]), &mut sums[place..]);
+                    let add = block > 0 || first > 0;
+                    if pairs.is_empty() {
+                        let sums = (sums, [0, row, 2 * row, 3 * row], add);
+                        correlate(shifts, lines, &planes[first..], some, sums, Soon::NOTHING);
+                    } else {
+                        let some = pairs.range(first / lanes..(first + some) / lanes);
+                        correlate_pairs(shifts, lines, planes, some, (sums, add));
+                    }
+                });
+            }
         }
-        let lanes = Tile::here().lanes;
         self.tiles(channels, depth, |top, rows, shifts, place| {
             for row in 0..rows {
                 for (at, shift) in shifts.clone().enumerate() {

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::super::gemm::{Bias, Extent, Matrix, Pack, Rows, multiply};
+use super::super::linear::SOME;
 use super::super::loss::dot;
 use super::super::pool::Pool;
 use super::super::samples::Samples;
@@ -57,6 +58,7 @@ impl Whole {
         match task {
             Task::Narrow if self.narrow <= FEW => 0,
             Task::Wide if self.narrow <= SHALLOW => shallow::scratch(e),
+            Task::Weight if self.batch <= SOME => e.scratch().max(shallow::scratch(e)),
             _ => e.scratch(),
         }
     }
@@ -113,6 +115,11 @@ impl Whole {
     ) {
         let e = self.extent(Task::Weight);
         let (a, b) = (Flat { numbers: narrow, size: self.narrow }, Flat { numbers: wide, size: self.wide });
+        if self.batch <= SOME && narrow.beside(0, self.batch) == self.batch {
+            // The sums of so few samples have the same order.
+            let a = Lying { numbers: narrow.from(0), row: 1, along: self.narrow };
+            return shallow::multiply(pool, e, a, &b, (dw, Bias::None), scratch);
+        }
         multiply(pool, e, &a, &b, &Rows::new(dw, e.columns, Bias::None), scratch);
     }
 }

@@ -207,6 +207,10 @@ pub struct Windows<'a>(pub Window<'a>);
 impl Pack for Windows<'_> {
     fn pack(&self, depth: Range<usize>, lines: Range<usize>, stride: usize, out: &mut [f32]) {
         let Windows(window) = self;
+        if window.is_plain() {
+            let pixels = Pixels { numbers: window.numbers, image: window.image, first: window.first };
+            return pixels.pack(depth, lines, stride, out);
+        }
         let (taps, plane, tile) = (window.taps.len(), window.image.plane(), Tile::here());
         let wide = tile.columns();
         let mut square = [0f32; 32 * 32];
@@ -268,6 +272,24 @@ impl Pack for Filter<'_> {
         for c in 0..channels.len() {
             let (from, out) = (&from[c * self.channel..], &mut out[c * taps * stride..]);
             transpose(from, self.line, lines.len(), taps, stride, out);
+        }
+    }
+
+    fn together(&self) -> usize {
+        if self.line == 1 { usize::MAX } else { 1 }
+    }
+
+    fn pack_all(&self, depth: Range<usize>, lines: Range<usize>, wide: usize, out: &mut [f32]) {
+        let (deep, panels, taps) = (depth.len(), lines.len() / wide, self.taps.len());
+        let channels = depth.start / taps..depth.end / taps;
+        let from = &self.numbers[channels.start * self.channel + lines.start..];
+        let layout = Layout {
+            counts: [channels.len(), panels, wide],
+            from: [self.channel, wide, 1],
+            to: [taps * wide, deep * wide],
+        };
+        for t in 0..taps {
+            lay(layout, &from[self.taps.get(t).weight * self.tap..], 0.0, &mut out[t * wide..]);
         }
     }
 }

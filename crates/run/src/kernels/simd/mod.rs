@@ -29,7 +29,9 @@ pub use pack::{
 };
 pub use paired::{Pairs, correlate_pairs, shifted_pairs};
 pub use peaks::{Keys, Peaks};
-pub use product::{Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted};
+pub use product::{
+    Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted, shifted_along,
+};
 pub use strip::{Finish, Lying, Panels, STRIP, Strip, strip};
 pub(crate) use sums::{PARTS, Sums, add_neighbours, halves};
 

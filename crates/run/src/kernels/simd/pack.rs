@@ -345,9 +345,10 @@ pub fn lay(layout: Layout, from: &[f32], plus: f32, to: &mut [f32]) {
     }
 }
 
-/// The same from two sources in turn: number i of row r comes from `pair[i % 2][r * across + i / 2]`.
+/// The same from two sources in turn, whose rows are so far apart: number i of row r comes from number i / 2 of row r of
+/// `pair[i % 2]`.
 pub fn lay_pairs(
-    (pair, across): ([&[f32]; 2], usize),
+    pair: [(&[f32], usize); 2],
     (rows, count): (usize, usize),
     plus: f32,
     (to, stride): (&mut [f32], usize),
@@ -355,23 +356,20 @@ pub fn lay_pairs(
     if rows == 0 || count == 0 {
         return;
     }
-    let last = (rows - 1) * across;
-    assert!(
-        pair[0].len() >= last + count.div_ceil(2) && pair[1].len() >= last + count / 2,
-        "all numbers are there"
-    );
+    let all = |(one, across): (&[f32], usize), count: usize| one.len() >= (rows - 1) * across + count;
+    assert!(all(pair[0], count.div_ceil(2)) && all(pair[1], count / 2), "all numbers are there");
     assert!(to.len() >= (rows - 1) * stride + count, "room for all rows");
     match level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has these vectors, and the lengths were checked.
         Level::Avx512 => unsafe {
-            let pair = pair.map(|one| one.as_ptr());
-            lay_pairs_avx512(pair, across, (rows, count), plus, to.as_mut_ptr(), stride);
+            let pair = pair.map(|(one, across)| (one.as_ptr(), across));
+            lay_pairs_avx512(pair, (rows, count), plus, to.as_mut_ptr(), stride);
         },
         _ => {
             for r in 0..rows {
                 let to = &mut to[r * stride..][..count];
-                let from = |i: usize| pair[i % 2][r * across + i / 2];
+                let from = |i: usize| pair[i % 2].0[r * pair[i % 2].1 + i / 2];
                 to.iter_mut().enumerate().for_each(|(i, to)| *to = from(i) + plus);
             }
         }
@@ -464,8 +462,7 @@ unsafe fn lay_parted_avx512(layout: Layout, from: *const f32, pair: [*mut f32; 2
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn lay_pairs_avx512(
-    pair: [*const f32; 2],
-    across: usize,
+    pair: [(*const f32, usize); 2],
     (rows, count): (usize, usize),
     plus: f32,
     to: *mut f32,
@@ -479,7 +476,7 @@ unsafe fn lay_pairs_avx512(
         if count == 16 {
             // SAFETY: eight numbers of either.
             unsafe {
-                let [a, b] = pair.map(|one| _mm256_loadu_ps(one.wrapping_add(r * across)));
+                let [a, b] = pair.map(|(one, across)| _mm256_loadu_ps(one.wrapping_add(r * across)));
                 let both =
                     _mm512_permutex2var_ps(_mm512_castps256_ps512(a), first, _mm512_castps256_ps512(b));
                 _mm512_storeu_ps(to.wrapping_add(r * stride), _mm512_add_ps(both, plus));
@@ -490,7 +487,7 @@ unsafe fn lay_pairs_avx512(
             let left = count - at;
             // SAFETY: lanes beyond the ends are not touched.
             unsafe {
-                let from = pair.map(|one| one.wrapping_add(r * across + at / 2));
+                let from = pair.map(|(one, across)| one.wrapping_add(r * across + at / 2));
                 let a = _mm512_maskz_loadu_ps(lanes(left.div_ceil(2)), from[0]);
                 let b = _mm512_maskz_loadu_ps(lanes(left / 2), from[1]);
                 let to = to.wrapping_add(r * stride + at);

@@ -8,7 +8,7 @@
 use std::arch::x86_64::*;
 
 use super::vector::{Vector, add_products, for_each_level, pick, put};
-use super::{Level, Tile, level};
+use super::{Level, Strip, Tile, level};
 
 /// `out` becomes a · b, where `a` is `depth` columns of `rows` numbers, `b` is `depth` rows of `vectors` vectors and
 /// `out` is `rows` rows as wide as those of `b`. Every element is summed in the order of depth.
@@ -273,6 +273,24 @@ pub fn shifted(
     assert!(out.len() >= (rows - 1) * stride + wide, "room for the piece");
     let (distances, a, from, out) = (shifts.distances.as_ptr(), a.as_ptr(), from.as_ptr(), out.as_mut_ptr());
     pick_shifted!(sliding, rows, vectors, (depth, distances, a, from, out, stride))
+}
+
+/// The same for all columns of a strip, a vector at least.
+pub fn shifted_along(shifts: Shifts<'_>, a: &[f32], from: &[f32], to: &mut Strip<'_>) {
+    let (tile, depth) = (Tile::here(), shifts.count());
+    let Strip { start, stride, rows, columns, .. } = *to;
+    assert!((1..=tile.rows).contains(&rows) && columns >= tile.lanes, "rows that fit the registers");
+    assert!(a.len() >= depth * rows && from.len() >= shifts.most + columns, "all that is multiplied");
+    let (distances, a, most) = (shifts.distances.as_ptr(), a.as_ptr(), Shifts::vectors(rows));
+    let mut done = 0;
+    while done < columns {
+        let vectors = ((columns - done) / tile.lanes).clamp(1, most);
+        // Where they are no whole vectors, the last one sees some of them again.
+        let at = done.min(columns - vectors * tile.lanes);
+        let (from, out) = (from[at..].as_ptr(), start.wrapping_add(at));
+        pick_shifted!(sliding, rows, vectors, (depth, distances, a, from, out, stride));
+        done = at + vectors * tile.lanes;
+    }
 }
 
 /// # Safety

@@ -42,10 +42,10 @@ pub struct Finish {
 
 /// Where a strip goes: rows of a matrix.
 pub struct Strip<'s> {
-    start: *mut f32,
-    stride: usize,
-    rows: usize,
-    columns: usize,
+    pub(super) start: *mut f32,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
     lives: PhantomData<&'s mut f32>,
 }
 
