@@ -289,16 +289,43 @@ fn losses_and_attention() {
         let op = Op::Attention(Attention { heads: heads as u64, causal, dropout: 0.0, seed: 1 });
         let (single, numbers) = play(op, &[x.clone(), x.clone(), x], seed);
         let [q, k, v] = [0, 1, 2].map(|i| f64s(single.operand(i)));
-        let mut y = vec![0.0; q.len()];
-        for (s, h, i) in (0..b).flat_map(|s| (0..heads).flat_map(move |h| (0..t).map(move |i| (s, h, i)))) {
-            let at = |i: usize, d: usize| (s * t + i) * width + h * head + d;
+        let all: Vec<_> =
+            (0..b).flat_map(|s| (0..heads).flat_map(move |h| (0..t).map(move |i| (s, h, i)))).collect();
+        let at = |s: usize, h: usize, i: usize, d: usize| (s * t + i) * width + h * head + d;
+        let dot = |a: &[f64], i: usize, b: &[f64], j: usize| -> f64 {
+            (0..head).map(|d| a[i + d] * b[j + d]).sum()
+        };
+        let factor = 1.0 / (head as f64).sqrt();
+        let row = |(s, h, i): (usize, usize, usize)| {
             let seen = if causal { i + 1 } else { t };
-            let score =
-                |j: usize| (0..head).map(|d| q[at(i, d)] * k[at(j, d)]).sum::<f64>() / (head as f64).sqrt();
-            let p = softmax(&(0..seen).map(score).collect::<Vec<_>>());
-            (0..head).for_each(|d| y[at(i, d)] = (0..seen).map(|j| p[j] * v[at(j, d)]).sum());
+            let score = |j: usize| factor * dot(&q, at(s, h, i, 0), &k, at(s, h, j, 0));
+            softmax(&(0..seen).map(score).collect::<Vec<_>>())
+        };
+        let mut y = vec![0.0; q.len()];
+        for (s, h, i) in all.iter().copied() {
+            for (j, p) in row((s, h, i)).into_iter().enumerate() {
+                (0..head).for_each(|d| y[at(s, h, i, d)] += p * v[at(s, h, j, d)]);
+            }
         }
         close("attention", results(&single, &numbers, 0), &y, 1e-5);
+        let (dy, mut slopes) = (slopes(&single, &y), [0; 3].map(|_| vec![0.0; q.len()]));
+        for (s, h, i) in all {
+            let (p, place) = (row((s, h, i)), |j| at(s, h, j, 0));
+            let dp: Vec<f64> = (0..p.len()).map(|j| dot(&dy, place(i), &v, place(j))).collect();
+            let mean: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
+            for j in 0..p.len() {
+                let ds = factor * p[j] * (dp[j] - mean);
+                for d in 0..head {
+                    slopes[0][place(i) + d] += ds * k[place(j) + d];
+                    slopes[1][place(j) + d] += ds * q[place(i) + d];
+                    slopes[2][place(j) + d] += p[j] * dy[place(i) + d];
+                }
+            }
+        }
+        for (operand, slope) in slopes.iter().enumerate() {
+            let found = gradient(&single, &numbers, operand, y.len());
+            close(&format!("gradient {operand} of attention over {t}"), &found, slope, 1e-4);
+        }
     }
 }
 

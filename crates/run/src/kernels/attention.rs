@@ -1,6 +1,7 @@
 //! Attention of several heads, and its gradient. Heads of different samples are independent and are shared out over
 //! the threads. A few positions at a time go all the way from scores to what is mixed, so that theirs stay in the
-//! first-level cache. Where a position sees only those before it, half of every square is zero, and products leave it out.
+//! first-level cache; on the way back some more at a time, so that theirs stay in the second. Where a position sees only
+//! those before it, half of every square is zero, and products leave it out.
 
 use std::ops::Range;
 
@@ -11,8 +12,15 @@ use super::elementwise::{chance, drop_part};
 use super::gemm::{Extent, Matrix, Pack};
 use super::scores::{slope, softmax};
 use super::shares::{Boxes, Each};
-use super::simd::{Finish, Lying, Panels, STRIP, Strip, Tile, foresee, strip};
+use super::simd::{Finish, Layout, Lying, Panels, STRIP, Strip, Tile, foresee, lay, strip};
 use super::{random, room};
+
+/// Positions whose gradients are kept at a time, where there are more than so many.
+const SOME: usize = 64;
+const NEAR: usize = 256;
+
+/// Numbers of a line of a cache.
+const LINE: usize = 16;
 
 /// The extents of one attention.
 #[derive(Clone, Copy)]
@@ -44,6 +52,11 @@ impl Heads {
         if self.causal { position } else { 0 }
     }
 
+    /// Positions whose gradients are kept at a time.
+    fn some(&self) -> usize {
+        if self.positions <= NEAR { self.positions } else { SOME }
+    }
+
     fn square(&self) -> usize {
         self.positions * self.positions
     }
@@ -68,7 +81,7 @@ impl Heads {
     /// Scratch numbers of one thread that goes back.
     fn backward(&self) -> usize {
         let [positions, features] = self.sizes();
-        positions + 3 * features + 2 * room(self.square())
+        positions + 3 * features + 2 * room(self.some() * self.positions) + room(SOME * LINE)
     }
 
     /// A tensor of batch, positions and width, of which every head of a sample is a box.
@@ -117,23 +130,24 @@ fn pack<'s>(matrix: Matrix<'_>, depth: usize, columns: usize, to: &'s mut [f32])
     Panels { numbers: to, deep: depth }
 }
 
-/// A strip becomes a multiple of a product over some depths, in the blocks that other products are summed in.
-fn product(depths: Range<usize>, a: Lying<'_>, b: Panels<'_>, factor: f32, mut to: Strip<'_>) {
+/// A strip becomes a multiple of a product over some depths, of which `a` has the first first, in the blocks that other
+/// products are summed in; or that is added to it.
+fn product(depths: Range<usize>, a: Lying<'_>, b: Panels<'_>, (factor, add): (f32, bool), mut to: Strip<'_>) {
     let block = Extent::new(1, 1, b.deep).block;
     let mut start = depths.start;
     while start < depths.end {
         let end = (start / block * block + block).min(depths.end);
-        let a = Lying { numbers: &a.numbers[start * a.along..], ..a };
+        let a = Lying { numbers: &a.numbers[(start - depths.start) * a.along..], ..a };
         let b = Panels { numbers: &b.numbers[start * Tile::here().columns()..], ..b };
-        let finish = Finish { factor, add: start > depths.start };
+        let finish = Finish { factor, add: add || start > depths.start };
         strip(end - start, a, b, finish, &mut to);
         start = end;
     }
 }
 
-/// The strips of so many rows.
-fn strips(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..rows).step_by(STRIP).map(move |top| top..(top + STRIP).min(rows))
+/// Some rows in pieces of so many.
+fn pieces(rows: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    rows.clone().step_by(most).map(move |top| top..(top + most).min(rows.end))
 }
 
 /// How the probabilities of a head are dropped.
@@ -192,13 +206,13 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
             let (p, mut y) = (p.whole(), y.matrix());
             let k_panels = pack(Matrix::strided(&k[place..], 1, h.width), head, width, k_panels);
             let v_panels = pack(Matrix::strided(&v[place..], h.width, 1), width, head, v_panels);
-            for rows in strips(width) {
+            for rows in pieces(0..width, STRIP) {
                 let (high, seen) = (rows.len(), h.seen(rows.end));
                 h.fetch_next(at, &rows, &[k, v]);
                 let whole = seen.next_multiple_of(Tile::here().lanes).min(width);
                 let p = &mut p[rows.start * width..rows.end * width];
                 let a = Lying { numbers: &q[place + rows.start * h.width..], row: h.width, along: 1 };
-                product(0..head, a, k_panels, factor, Strip::new(p, [high, whole], width));
+                product(0..head, a, k_panels, (factor, false), Strip::new(p, [high, whole], width));
                 softmax(p, width, h.causal.then_some(rows.start));
                 let mut used = &*p;
                 if let Some(drop) = drop {
@@ -206,7 +220,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, attention: Attention) -> Result<()
                     used = dropped;
                 }
                 let a = Lying { numbers: used, row: width, along: 1 };
-                product(0..seen, a, v_panels, 1.0, y.strip(rows));
+                product(0..seen, a, v_panels, (1.0, false), y.strip(rows));
             }
         }
     });
@@ -228,7 +242,8 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
         let (k_panels, rest) = rest.split_at_mut(features);
         let (q_panels, rest) = rest.split_at_mut(features);
         let (dy_panels, rest) = rest.split_at_mut(features);
-        let (ds, dropped) = rest.split_at_mut(room(square));
+        let (ds, rest) = rest.split_at_mut(room(h.some() * width));
+        let (dropped, turned) = rest.split_at_mut(room(h.some() * width));
         for at in dq.units() {
             let (place, mut dq, mut dk, mut dv) = (h.place(at), dq.get(at), dk.get(at), dv.get(at));
             let (mut dq, mut dk, mut dv) = (dq.matrix(), dk.matrix(), dv.matrix());
@@ -238,29 +253,50 @@ pub(super) fn backward(mut args: Args<'_, '_>, attention: Attention) -> Result<(
             let k_panels = pack(columns(&k[place..]), width, head, k_panels);
             let q_panels = pack(columns(&q[place..]), width, head, q_panels);
             let dy_panels = pack(columns(&dy[place..]), width, head, dy_panels);
-            for rows in strips(width) {
-                // dp = dy · vᵀ; dq = ds · k.
-                let (high, seen, of) = (rows.len(), h.seen(rows.end), rows.start * width..rows.end * width);
-                h.fetch_next(at, &rows, &[q, k, v, dy]);
-                let whole = seen.next_multiple_of(Tile::here().lanes).min(width);
-                let (p, ds) = (&p[of.clone()], &mut ds[of.clone()]);
-                let a = Lying { numbers: &dy[place + rows.start * h.width..], row: h.width, along: 1 };
-                product(0..head, a, v_panels, 1.0, Strip::new(ds, [high, whole], width));
-                if let Some(drop) = drop {
-                    drop.apply(at * square + of.start, seen, width, p, &mut dropped[of], Some(ds));
+            for some in pieces(0..width, h.some()) {
+                for rows in pieces(some.clone(), STRIP) {
+                    // dp = dy · vᵀ; dq = ds · k.
+                    let (high, seen) = (rows.len(), h.seen(rows.end));
+                    h.fetch_next(at, &rows, &[q, k, v, dy]);
+                    let whole = seen.next_multiple_of(Tile::here().lanes).min(width);
+                    let (p, start) =
+                        (&p[rows.start * width..rows.end * width], at * square + rows.start * width);
+                    let here = (rows.start - some.start) * width..(rows.end - some.start) * width;
+                    let (ds, dropped) = (&mut ds[here.clone()], &mut dropped[here]);
+                    let a = Lying { numbers: &dy[place + rows.start * h.width..], row: h.width, along: 1 };
+                    product(0..head, a, v_panels, (1.0, false), Strip::new(ds, [high, whole], width));
+                    if let Some(drop) = drop {
+                        drop.apply(start, seen, width, p, dropped, Some(ds));
+                    }
+                    slope(p, ds, width, h.causal.then_some(rows.start));
+                    let a = Lying { numbers: ds, row: width, along: 1 };
+                    product(0..seen, a, k_panels, (factor, false), dq.strip(rows));
                 }
-                slope(p, ds, width, h.causal.then_some(rows.start));
-                let a = Lying { numbers: ds, row: width, along: 1 };
-                product(0..seen, a, k_panels, factor, dq.strip(rows));
-            }
-            let used = if drop.is_some() { &*dropped } else { p };
-            for rows in strips(width) {
-                // dv = pᵀ · dy; dk = dsᵀ · q.
-                let depths = h.seen_from(rows.start)..width;
-                let turned = |numbers| Lying { numbers, row: 1, along: width };
-                let a = turned(&used[rows.start..]);
-                product(depths.clone(), a, dy_panels, 1.0, dv.strip(rows.clone()));
-                product(depths, turned(&ds[rows.start..]), q_panels, factor, dk.strip(rows));
+                // dv = pᵀ · dy; dk = dsᵀ · q: a line of a cache of every position at a time.
+                let used = if drop.is_some() { &*dropped } else { &p[some.start * width..some.end * width] };
+                for line in pieces(0..h.seen(some.end), LINE) {
+                    let from = some.start.max(h.seen_from(line.start));
+                    let sums = [(used, dy_panels, 1.0, &mut dv), (&*ds, q_panels, factor, &mut dk)];
+                    for (numbers, panels, factor, to) in sums {
+                        let numbers = &numbers[(from - some.start) * width + line.start..];
+                        // Rows that are far apart get in each other's way.
+                        let (numbers, along) = if width <= NEAR {
+                            (numbers, width)
+                        } else {
+                            let counts = [1, some.end - from, line.len()];
+                            let layout = Layout { counts, from: [0, width, 1], to: [0, LINE] };
+                            lay(layout, numbers, 0.0, turned);
+                            (&*turned, LINE)
+                        };
+                        for rows in pieces(line.clone(), STRIP) {
+                            let first = h.seen_from(rows.start);
+                            let depths = some.start.max(first)..some.end;
+                            let place = (depths.start - from) * along + rows.start - line.start;
+                            let a = Lying { numbers: &numbers[place..], row: 1, along };
+                            product(depths, a, panels, (factor, some.start > first), to.strip(rows));
+                        }
+                    }
+                }
             }
         }
     });
@@ -280,9 +316,9 @@ mod tests {
         let b: Vec<f32> = (0..deep * wide).map(|_| random.f32() - 0.5).collect();
         for depths in [0..600, 0..10, 150..600, 200..201, 250..590, 400..600] {
             let mut out = vec![7.0; STRIP * wide];
-            let a_lying = Lying { numbers: &a, row: 1, along: STRIP };
+            let a_lying = Lying { numbers: &a[depths.start * STRIP..], row: 1, along: STRIP };
             let to = Strip::new(&mut out, [STRIP, wide], wide);
-            product(depths.clone(), a_lying, Panels { numbers: &b, deep }, 2.0, to);
+            product(depths.clone(), a_lying, Panels { numbers: &b, deep }, (2.0, false), to);
             for (at, number) in out.iter().enumerate() {
                 let products = depths.clone().map(|k| a[k * STRIP + at / wide] * b[k * wide + at % wide]);
                 let expected = 2.0 * products.sum::<f32>();

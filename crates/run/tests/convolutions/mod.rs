@@ -158,7 +158,7 @@ fn large_convolutions() {
     let same = |k: u64| Conv { padding: [k / 2; 4], ..plain };
     let up = |stride| Conv { transposed: true, stride: [stride; 2], padding: [1; 4], ..plain };
     let whole = Conv { transposed: true, ..plain };
-    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 50] = [
+    let cases: [(Conv, [u64; 4], u64, [u64; 2]); 52] = [
         (same(3), [2, 3, 40, 37], 20, [3, 3]),
         (Conv { stride: [2; 2], ..same(7) }, [2, 3, 45, 50], 18, [7, 7]),
         (same(3), [1, 66, 60, 61], 3, [3, 3]),
@@ -207,6 +207,8 @@ fn large_convolutions() {
         (whole, [3, 20, 7, 9], 5, [1, 1]),
         (plain, [2, 300, 10, 11], 80, [1, 1]),
         (plain, [1, 5, 33, 31], 7, [1, 1]),
+        (plain, [3, 20, 8, 12], 6, [1, 1]),
+        (plain, [2, 30, 64, 50], 40, [1, 1]),
         // Strides whose phases are products, for all images at once and for some, with phases that no tap meets.
         (Conv { stride: [2; 2], ..plain }, [8, 200, 40, 39], 60, [1, 1]),
         (Conv { stride: [2; 2], ..same(3) }, [3, 80, 9, 12], 40, [3, 3]),

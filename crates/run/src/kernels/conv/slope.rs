@@ -1,6 +1,6 @@
 //! The weights' gradient without packing: both sides are copied once into planes of the same form (`frame.rs`), and
 //! the gradient of a tap is the product of two stretches of numbers at a distance (`simd::correlate`), summed over all
-//! blocks of pixels in order.
+//! blocks of pixels in order. Where windows are single pixels nothing has to be copied.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ const SUMS: usize = 4096;
 /// Pixels of a run from which on it takes little to begin one.
 const LONG: usize = 512;
 
-/// Pixels of a run that are taken at a time, about, where there are few planes: these and those of a few channels of the
-/// other side stay in a first-level cache.
+/// Pixels of a run that are taken at a time, about, where there are few planes or they are taken as they lie: these and those of
+/// a few channels of the other side stay near.
 const PIECE: usize = 1024;
 const PLANES: usize = 16;
 
@@ -60,6 +60,8 @@ pub(super) struct Slope<'g> {
     depth: usize,
     /// Numbers of a run in whole vectors.
     run: usize,
+    /// Whether both sides are taken as they lie: windows are single pixels, and planes whole vectors.
+    lying: bool,
 }
 
 impl<'g> Slope<'g> {
@@ -92,7 +94,8 @@ impl<'g> Slope<'g> {
         let parts = (least..(least + threads).min(narrow.div_ceil(TILE) + 1)).find(|parts| even(*parts));
         let together = narrow.div_ceil(parts.unwrap_or(least));
         let run = frame.run().next_multiple_of(Tile::here().lanes);
-        Some(Slope { g, frame, wide, narrow, together, depth, run })
+        let lying = g.is_pointwise() && g.wide.plane().is_multiple_of(Tile::here().lanes);
+        Some(Slope { g, frame, wide, narrow, together, depth, run, lying })
     }
 
     /// Scratch numbers of one thread: planes of both sides, sums, distances, places of pairs.
@@ -107,7 +110,7 @@ impl<'g> Slope<'g> {
 
     /// Whether every channel of the narrow side is laid out once, so that it can be summed on the way.
     pub fn sums_narrow(&self) -> bool {
-        self.frame.channels == self.wide
+        self.frame.channels == self.wide && !self.lying
     }
 
     /// Computes the gradient, and where asked for the sums of the narrow side's channels.
@@ -131,7 +134,10 @@ impl<'g> Slope<'g> {
             let distances: &mut [u32] = bytemuck::cast_slice_mut(&mut distances[..self.depth]);
             let taps = Taps::all(self.g);
             for (at, distance) in distances.iter_mut().enumerate() {
-                *distance = self.frame.distance(at / taps.len(), taps.get(at % taps.len()));
+                *distance = match self.lying {
+                    true => (at * self.g.wide.plane()) as u32,
+                    false => self.frame.distance(at / taps.len(), taps.get(at % taps.len())),
+                };
             }
             let steps = (&*distances, self.frame.pair(bytemuck::cast_slice_mut(places)));
             let units = boxes.units();
@@ -158,14 +164,12 @@ impl<'g> Slope<'g> {
         &self,
         [wide, narrow]: [Samples<'_>; 2],
         (distances, pairs): (&[u32], Pairs<'_>),
-        (mut dw, mut totals): (OneBox<'_, f32>, Option<&mut [f32]>),
+        (mut dw, totals): (OneBox<'_, f32>, Option<&mut [f32]>),
         next: Option<[Range<usize>; 2]>,
         scratch: &mut [f32],
     ) {
         let own = self.channels_of(dw.ranges());
         let [group, first] = [dw.ranges()[0].start, dw.ranges()[1].start];
-        // The last channels of the wide side may be fewer.
-        let frame = self.frame.with(own[0].len());
         let (depth, channels) = (own[0].len() * self.g.taps(), own[1].len());
         let (planes, rest) = scratch.split_at_mut(room(self.frame.len()));
         let (lines, rest) = rest.split_at_mut(room(self.together * self.run));
@@ -173,6 +177,36 @@ impl<'g> Slope<'g> {
         let sums = &mut rest[..self.together * self.depth * lanes];
         let mut tiles = 0;
         self.tiles(channels, depth, |_, _, _, _| tiles += 1);
+        match self.lying {
+            true => self.images([wide, narrow], &own, (distances, tiles), sums),
+            false => {
+                let to = (planes, lines, &mut *sums);
+                self.blocks([wide, narrow], &own, next, (distances, pairs, tiles), to, totals);
+            }
+        }
+        self.tiles(channels, depth, |top, rows, shifts, place| {
+            for row in 0..rows {
+                for (at, shift) in shifts.clone().enumerate() {
+                    let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
+                    dw.run([group, first + top + row, 0])[shift] = total(sums);
+                }
+            }
+        });
+    }
+
+    /// Sums up the products of some channels' pixels, which are laid out block by block, and those channels of the narrow side.
+    fn blocks(
+        &self,
+        [wide, narrow]: [Samples<'_>; 2],
+        own: &[Range<usize>; 2],
+        next: Option<[Range<usize>; 2]>,
+        (distances, pairs, tiles): (&[u32], Pairs<'_>, usize),
+        (planes, lines, sums): (&mut [f32], &mut [f32], &mut [f32]),
+        mut totals: Option<&mut [f32]>,
+    ) {
+        // The last channels of the wide side may be fewer.
+        let (frame, lanes) = (self.frame.with(own[0].len()), Tile::here().lanes);
+        let (depth, channels) = (own[0].len() * self.g.taps(), own[1].len());
         for block in 0..frame.blocks() {
             frame.fill(block, own[0].start, wide, planes);
             self.lines(block, own[1].start, channels, narrow, lines);
@@ -214,14 +248,42 @@ impl<'g> Slope<'g> {
                 });
             }
         }
-        self.tiles(channels, depth, |top, rows, shifts, place| {
-            for row in 0..rows {
-                for (at, shift) in shifts.clone().enumerate() {
-                    let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
-                    dw.run([group, first + top + row, 0])[shift] = total(sums);
+    }
+
+    /// Sums up the products of some channels' pixels, image by image.
+    fn images(
+        &self,
+        [wide, narrow]: [Samples<'_>; 2],
+        own: &[Range<usize>; 2],
+        (distances, tiles): (&[u32], usize),
+        sums: &mut [f32],
+    ) {
+        let (lanes, plane, batch) = (Tile::here().lanes, self.g.wide.plane(), self.g.wide.batch);
+        let sides = [(wide, self.g.wide.size()), (narrow, self.g.narrow.size())];
+        let pieces = plane.div_ceil(PIECE);
+        let piece = (plane / lanes).div_ceil(pieces) * lanes;
+        for (image, first) in
+            (0..batch).flat_map(|image| (0..plane).step_by(piece).map(move |at| (image, at)))
+        {
+            let some = piece.min(plane - first);
+            let next = if first + piece < plane { (image, first + piece) } else { (image + 1, 0) };
+            let mut ahead = [0, 1].map(|side| {
+                let start = next.0 * sides[side].1 + own[side].start * plane + next.1;
+                let count = if next.0 < batch { own[side].len() } else { 0 };
+                Ahead::new(start, plane, piece.min(plane - next.1), count)
+            });
+            let each = [0, 1].map(|side| ahead[side].each(tiles));
+            let [x, dy] = [0, 1].map(|side| &sides[side].0.from(image)[own[side].start * plane + first..]);
+            self.tiles(own[1].len(), own[0].len(), |top, rows, shifts, place| {
+                for side in 0..2 {
+                    ahead[side].take(each[side], |numbers| foresee(sides[side].0.numbers(numbers)));
                 }
-            }
-        });
+                let row = shifts.len() * lanes;
+                let (lines, shifts) = ((&dy[top * plane..], rows, plane), Shifts::new(&distances[shifts]));
+                let sums = (&mut sums[place..], [0, row, 2 * row, 3 * row], image > 0 || first > 0);
+                correlate(shifts, lines, x, some, sums, Soon::NOTHING);
+            });
+        }
     }
 
     /// Calls `f` for every tile: its first channel, its channels, its taps, and where its sums are.
