@@ -24,7 +24,7 @@ const LONG: usize = 512;
 /// Pixels of a run that are taken at a time, about, where there are few planes or they are taken as they lie: these and those of
 /// a few channels of the other side stay near.
 const PIECE: usize = 1024;
-const PLANES: usize = 16;
+const PLANES: usize = 12;
 
 /// Weights of a channel, and channels of the narrow side, up to which panels do no better.
 const DEPTH: usize = 832;
