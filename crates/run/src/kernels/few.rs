@@ -20,7 +20,7 @@ const ROWS: usize = 8;
 const GRADIENTS: usize = 4096;
 
 /// A matrix with a row for each of few samples, of which threads have some columns.
-fn columns(numbers: &mut [f32], e: Extent, threads: usize) -> Boxes<'_, f32> {
+pub(super) fn columns(numbers: &mut [f32], e: Extent, threads: usize) -> Boxes<'_, f32> {
     let some = e.columns.div_ceil(threads).next_multiple_of(16);
     Boxes::new(numbers, [e.rows, 1, 1, e.columns], [e.rows, 1, 1, some])
 }

@@ -13,13 +13,15 @@ use super::pool::Pool;
 use super::room;
 use super::shares::{self, Boxes, Each};
 use super::simd::{LINES, Lying, Tile, lines, transpose, wide};
-use super::{few, shallow};
+use super::{few, shallow, thin};
 
 /// The product that a call computes, for each of its leading indices.
 fn extent(call: &Call) -> Extent {
     match &call.op {
         Op::Linear => Extent::new(call.len(0) / call.last(0), call.dim(1, 0), call.last(0)),
-        Op::LinearBackwardData => slopes(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0)),
+        Op::LinearBackwardData => {
+            Extent::new(call.len(1) / call.last(1), call.dim(0, 1), call.dim(0, 0)).deep()
+        }
         Op::LinearBackwardWeight => {
             Extent::new(call.last(1), call.last(0), call.len(0) / call.last(0)).deep()
         }
@@ -33,10 +35,31 @@ fn extent(call: &Call) -> Extent {
     }
 }
 
-/// The product that the gradients of so many samples are.
-pub(super) fn slopes(rows: usize, columns: usize, depth: usize) -> Extent {
-    let e = Extent::new(rows, columns, depth);
-    if rows <= SOME { e.shallow() } else { e.deep() }
+/// The gradients of more than a few samples, rows a pitch apart, on top of what is there already where `add`.
+pub(super) fn slopes(
+    pool: &mut Pool,
+    e: Extent,
+    w: &[f32],
+    (dy, pitch): (&[f32], usize),
+    (dx, add): (&mut [f32], bool),
+    scratch: &mut [f32],
+) {
+    if is_thin(e) {
+        return thin::slopes(pool, e, w, (dy, pitch), (dx, add), scratch);
+    }
+    let (a, b) = (Matrix::by_line(dy, pitch), Matrix::by_depth(w, e.columns));
+    let more = if add { Bias::Add } else { Bias::None };
+    multiply(pool, e.deep(), &a, &b, &Rows::new(dx, e.columns, more), scratch);
+}
+
+/// Scratch numbers of one thread for these.
+pub(super) fn slopes_scratch(e: Extent) -> usize {
+    if is_thin(e) { thin::scratch(e) } else { e.deep().scratch() }
+}
+
+/// Whether so few samples meet the weights as they lie.
+fn is_thin(e: Extent) -> bool {
+    e.rows <= SOME && thin::here(e)
 }
 
 /// Scratch numbers that a call needs: room to pack in, where it packs.
@@ -60,12 +83,11 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if call.op == Op::LinearBackwardWeight && e.columns <= SHALLOW {
         return room(e.columns * e.rows) + threads * turned_extent(e).scratch();
     }
-    let packs = match &call.op {
-        Op::Linear => e.rows > FEW,
-        Op::LinearBackwardData => e.rows > FEW,
-        _ => true,
-    };
-    if packs { e.scratch() * threads } else { 0 }
+    match &call.op {
+        Op::Linear | Op::LinearBackwardData if e.rows <= FEW => 0,
+        Op::LinearBackwardData => slopes_scratch(e) * threads,
+        _ => e.scratch() * threads,
+    }
 }
 
 pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
@@ -107,9 +129,8 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     } else if e.rows <= FEW {
         few::slopes(args.pool, e, w, dy, (dx, false));
     } else {
-        let (a, b) = (Matrix::by_line(dy, from.pitch), Matrix::by_depth(w, e.columns));
-        let more = if args.call.inputs.len() > 2 { Bias::Add } else { Bias::None };
-        multiply(args.pool, e, &a, &b, &Rows::new(dx, e.columns, more), scratch);
+        let add = args.call.inputs.len() > 2;
+        slopes(args.pool, e, w, (dy, from.pitch), (dx, add), scratch);
     }
     Ok(())
 }

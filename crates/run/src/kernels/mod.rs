@@ -33,6 +33,7 @@ mod scores;
 mod shallow;
 pub mod shares;
 pub mod simd;
+mod thin;
 mod update;
 
 use tiercel_core::Bytes;

@@ -9,6 +9,7 @@ use super::simd::{Lying, wide};
 
 /// Scratch numbers of any of the three kernels: that of its largest product.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
+    let back = call.op == tiercel_workload::graph::Op::LstmCellBackwardData;
     let extents = match call.op {
         tiercel_workload::graph::Op::LstmCell => {
             let (b, input, n) = (call.dim(0, 0), call.dim(0, 1), call.dim(1, 1));
@@ -16,15 +17,17 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
         }
         tiercel_workload::graph::Op::LstmCellBackwardData => {
             let (b, n, input) = (call.dim(0, 0), call.dim(0, 1), call.dim(2, 1));
-            [linear::slopes(b, input, 4 * n), linear::slopes(b, n, 4 * n)]
+            [Extent::new(b, input, 4 * n), Extent::new(b, n, 4 * n)]
         }
         _ => {
             let (b, input, n) = (call.dim(0, 0), call.dim(0, 1), call.dim(1, 1));
             [Extent::new(4 * n, input, b), Extent::new(4 * n, n, b)]
         }
     };
-    let room = |e: &Extent| {
-        if e.depth <= linear::SOME { e.scratch().max(shallow::scratch(*e)) } else { e.scratch() }
+    let room = |e: &Extent| match e.depth <= linear::SOME {
+        _ if back => linear::slopes_scratch(*e),
+        true => e.scratch().max(shallow::scratch(*e)),
+        false => e.scratch(),
     };
     extents.iter().map(room).max().unwrap_or(0) * threads
 }
@@ -112,9 +115,8 @@ pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
         }
     });
     for (w, out, width) in [(wx, dx, input), (wh, old_dh, n)] {
-        let (a, w) = (Matrix::by_line(dgates, 4 * n), Matrix::by_depth(w, width));
-        let e = linear::slopes(b, width, 4 * n);
-        multiply(args.pool, e, &a, &w, &Rows::new(out, e.columns, Bias::None), scratch);
+        let e = Extent::new(b, width, 4 * n);
+        linear::slopes(args.pool, e, w, (dgates, 4 * n), (out, false), scratch);
     }
     Ok(())
 }

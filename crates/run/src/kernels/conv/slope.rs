@@ -12,7 +12,7 @@ use crate::kernels::room;
 use crate::kernels::samples::Samples;
 use crate::kernels::shares::{Boxes, Each, OneBox};
 use crate::kernels::simd::{
-    Correlation, Layout, Pairs, Shifts, Soon, Tile, correlate, correlate_pairs, foresee, halves, lay,
+    Correlation, Layout, Pairs, Shifts, Soon, Tile, add_neighbours, correlate, correlate_pairs, foresee, lay,
 };
 
 /// Vectors of sums that are kept, at most: they stay in a second-level cache.
@@ -38,14 +38,6 @@ const WASTE: f64 = 1.2;
 
 /// Channels whose sums are in registers at a time, at most.
 const TILE: usize = 4;
-
-/// The sum of a vector's numbers, of sixteen by adding halves: one after the other they would wait for each other.
-fn total(numbers: &[f32]) -> f32 {
-    match numbers.try_into() {
-        Ok(parts) => halves(parts, |a, b| a + b),
-        Err(_) => numbers.iter().sum(),
-    }
-}
 
 /// A gradient that is computed this way: of some channels of either side at a time.
 pub(super) struct Slope<'g> {
@@ -184,12 +176,10 @@ impl<'g> Slope<'g> {
                 self.blocks([wide, narrow], &own, next, (distances, pairs, tiles), to, totals);
             }
         }
+        add_neighbours(&mut sums[..channels * depth * lanes], lanes);
         self.tiles(channels, depth, |top, rows, shifts, place| {
-            for row in 0..rows {
-                for (at, shift) in shifts.clone().enumerate() {
-                    let sums = &sums[place + (row * shifts.len() + at) * lanes..][..lanes];
-                    dw.run([group, first + top + row, 0])[shift] = total(sums);
-                }
+            for (row, sums) in sums[place / lanes..].chunks_exact(shifts.len()).take(rows).enumerate() {
+                dw.run([group, first + top + row, 0])[shifts.clone()].copy_from_slice(sums);
             }
         });
     }
