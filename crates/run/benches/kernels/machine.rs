@@ -103,9 +103,22 @@ impl Machine {
     /// Sees to it that the bandwidth is that of so many bytes: far more than caches hold come more slowly than a little more.
     pub fn have(&mut self, bytes: usize) {
         let each = bytes.max(MUCH).next_multiple_of(2 * 64 * self.threads) / 2 / self.threads;
-        if self.memory.first().is_some_and(|one| one.lock().expect("nobody else")[0].len == each) {
-            return;
+        if self.each() != each {
+            self.take(each);
         }
+    }
+
+    /// Takes as much memory anew: what there was goes back to the system.
+    pub fn renew(&mut self) {
+        self.take(self.each());
+    }
+
+    /// Bytes of either array of a thread.
+    fn each(&self) -> usize {
+        self.memory.first().map_or(0, |one| one.lock().expect("nobody else")[0].len)
+    }
+
+    fn take(&mut self, each: usize) {
         self.memory.clear();
         self.memory.extend((0..self.threads).map(|_| Mutex::new([0; 2].map(|_| Pages::new(each)))));
     }

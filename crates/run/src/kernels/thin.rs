@@ -14,8 +14,9 @@ use super::room;
 use super::shares::{Each, OneBox};
 use super::simd::{Shifts, Tile, foresee, shifted, transpose, wide};
 
-/// Rows of weights that are taken at a time, and about how many columns: they stay in the second-level cache.
-const DEEP: usize = 128;
+/// Rows of weights that are taken at a time, and about how many columns: they stay in the second-level cache, and a few
+/// vectors of all rows in the first, even where rows are a power of two apart and a cache has few places for them.
+const DEEP: usize = 96;
 const BAND: usize = 256;
 
 /// Whether a product can be computed this way: a row of the weights has a vector at least.
@@ -91,22 +92,22 @@ fn meet<'w>(
     let pieces = samples.div_ceil(high) * here.len().div_ceil(most * lanes);
     let (start, each) = (dx.ranges()[3].start, soon.len().div_ceil(pieces));
     let mut piece = [0f32; Tile::MOST];
-    for top in (0..samples).step_by(high) {
-        let (rows, packed) = (high.min(samples - top), &packed[top * shifts.count()..]);
-        let mut done = here.start;
-        while done < here.end {
+    let mut done = here.start;
+    while done < here.end {
+        let wide = lanes * ((here.end - done) / lanes).clamp(1, most);
+        // Where they are no whole vectors, the last one sees some of them again.
+        let at = done.min(here.end.saturating_sub(wide));
+        let end = here.end.min(at + wide);
+        for top in (0..samples).step_by(high) {
+            let (rows, packed) = (high.min(samples - top), &packed[top * shifts.count()..]);
             soon.by_ref().take(each).for_each(foresee);
-            let wide = lanes * ((here.end - done) / lanes).clamp(1, most);
-            // Where they are no whole vectors, the last one sees some of them again.
-            let at = done.min(here.end.saturating_sub(wide));
-            let end = here.end.min(at + wide);
             shifted(shifts, (rows, wide / lanes), packed, &w[at..], (&mut piece, wide));
             for (row, piece) in piece.chunks_exact(wide).take(rows).enumerate() {
                 let dx = &mut dx.run([top + row, 0, 0])[done - start..end - start];
                 put(dx, &piece[done - at..end - at], add);
             }
-            done = end;
         }
+        done = end;
     }
 }
 
