@@ -365,6 +365,7 @@ pub(super) unsafe fn put_correlated<X: Vector, const R: usize, const T: usize>(
 /// Sums up, for each of `rows` stretches of `a` that begin `stride` apart and for each shift, the products with `from` at
 /// that distance, over `length` numbers in whole vectors: one vector of sums for each row and shift, those of a row from its
 /// place on, on top of what is there where `add`. Rows are written in order.
+#[inline]
 pub fn correlate(
     shifts: Shifts<'_>,
     (a, rows, stride): (&[f32], usize, usize),
