@@ -152,11 +152,15 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     }
     arguments.checkpoint.as_deref().map_or(Ok(()), files::check)?;
     watch_for_interrupts()?;
-    Ok(alone(arguments, threads)?)
+    let (text, interrupted) = alone(arguments, threads)?;
+    match interrupted {
+        Some(message) => Err(Failure { message, status: 130, out: Some(text) }),
+        None => Ok(text),
+    }
 }
 
-/// One network under one system.
-fn alone(arguments: &Arguments, threads: usize) -> Result<String, String> {
+/// One network under one system: what there is to print, and where somebody interrupted, how far it came.
+fn alone(arguments: &Arguments, threads: usize) -> Result<(String, Option<String>), String> {
     let system = named(arguments.system()).map_err(|error| error.to_string())?;
     let source = Source::open(arguments)?;
     let task = task(arguments, &source, threads)?;
@@ -212,7 +216,9 @@ fn alone(arguments: &Arguments, threads: usize) -> Result<String, String> {
         interrupted,
         checkpoint: saved,
     };
-    if arguments.answer.json { Ok(format!("{:#}\n", outcome.document())) } else { Ok(outcome.table()) }
+    let text = if arguments.answer.json { format!("{:#}\n", outcome.document()) } else { outcome.table() };
+    let said = || format!("interrupted after {} of {until} iterations", trainer.iteration());
+    Ok((text, interrupted.then(said)))
 }
 
 /// The data, before it is known whether it fits.
@@ -433,9 +439,6 @@ fn learn(
     }
     bar.clear();
     let interrupted = trainer.iteration() < until;
-    if interrupted {
-        eprintln!("tiercel: interrupted after {} of {until} iterations", trainer.iteration());
-    }
     Ok((lessons, interrupted))
 }
 

@@ -205,7 +205,7 @@ fn an_interrupt_ends_after_the_iteration_and_keeps_the_checkpoint() {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
     assert!(sent.success());
     let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success());
+    assert_eq!(output.status.code(), Some(130), "whoever goes on after success should not");
     let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!(document["interrupted"], true);
     let done = document["loss"].as_array().map(Vec::len).expect("a list") as u64;
