@@ -14,10 +14,19 @@ use super::room;
 use super::shares::{Each, OneBox};
 use super::simd::{Shifts, Tile, foresee, shifted, transpose, wide};
 
-/// Rows of weights that are taken at a time, and about how many columns: they stay in the second-level cache, and a few
+/// Rows of weights that are taken at a time, at most, and about how many columns: they stay in the second-level cache, and a few
 /// vectors of all rows in the first, even where rows are a power of two apart and a cache has few places for them.
-const DEEP: usize = 96;
+const DEEP: usize = PART.div_ceil(3);
 const BAND: usize = 256;
+
+/// Where weights may be parted (`tiercel_workload::parts`): each part may be multiplied by itself and added.
+const PART: usize = tiercel_workload::parts::ROWS as usize;
+
+/// The rows that are taken at a time, of which none belong to two parts.
+fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    let parts = (0..depth).step_by(PART).map(move |part| part..depth.min(part + PART));
+    parts.flat_map(|part| part.clone().step_by(DEEP).map(move |first| first..part.end.min(first + DEEP)))
+}
 
 /// Whether a product can be computed this way: a row of the weights has a vector at least.
 pub(super) fn here(e: Extent) -> bool {
@@ -59,18 +68,17 @@ pub(super) fn slopes(
             let mut dx = some.get(unit);
             let own = dx.ranges()[3].clone();
             let band = own.len().div_ceil(own.len().div_ceil(BAND)).next_multiple_of(lanes);
-            for (left, first) in own
-                .clone()
-                .step_by(band)
-                .flat_map(|left| (0..e.depth).step_by(DEEP).map(move |first| (left, first)))
+            let bands = own.clone().step_by(band).map(|left| left..own.end.min(left + band));
+            for (here, block) in
+                bands.flat_map(|band| blocks(e.depth).map(move |block| (band.clone(), block)))
             {
-                let (here, deep) = (left..own.end.min(left + band), DEEP.min(e.depth - first));
+                let (first, deep) = (block.start, block.len());
                 for top in (0..e.rows).step_by(high) {
                     let rows = high.min(e.rows - top);
                     let packed = &mut packed[top * deep..][..rows * deep];
                     transpose(&dy[top * pitch + first..], pitch, rows, deep, rows, packed);
                 }
-                let next = &w[(first + deep) * e.columns..e.columns * e.depth.min(first + 2 * DEEP)];
+                let next = &w[block.end * e.columns..(block.end + DEEP).min(e.depth) * e.columns];
                 let soon = next.chunks_exact(e.columns).map(|row| &row[here.clone()]);
                 let block = (Shifts::new(&distances[..deep]), &w[first * e.columns..]);
                 meet(block, here.clone(), (packed, e.rows, high), (&mut dx, add || first > 0), soon);
@@ -133,6 +141,14 @@ mod tests {
             };
             let (dx, more) = (gradients(1, None), gradients(2, Some(0.5)));
             assert_eq!(dx, gradients(3, None), "whatever the threads: {rows} by {columns} by {depth}");
+            let mut parted = vec![0f32; rows * columns];
+            for first in (0..depth).step_by(PART) {
+                let e = Extent::new(rows, columns, PART.min(depth - first));
+                let (mut memory, to) = (vec![7f32; scratch(e)], (&mut parted[..], first > 0));
+                let (w, dy) = (&w[first * columns..], (&dy[first..], pitch));
+                slopes(&mut Pool::new(1), e, &w[..e.depth * columns], dy, to, &mut memory);
+            }
+            assert_eq!(dx, parted, "whatever the parts: {rows} by {columns} by {depth}");
             for (at, (dx, more)) in dx.iter().zip(&more).enumerate() {
                 let product = |k: usize| {
                     f64::from(dy[at / columns * pitch + k]) * f64::from(w[k * columns + at % columns])
