@@ -4,9 +4,9 @@
 //! `cargo bench -p tiercel-run --bench kernels -- [FILTER] [--threads N] [--torch]` times the cases of `cases.rs`;
 //! `… --network NET [--batch N] [--image N]` every kernel of a network whose operands have a MiB together, each type and
 //! shape once. Rounds of all alternatives alternate with the measuring of the floors, because a machine that is shared
-//! is not the same for long, and the best round of each counts; where a kernel seems far from its floor there are more of
-//! them, in other memory. With one thread it is that thread's own time that counts, so that the figures mean something on a busy machine.
-//! Operands lie one behind the other in huge pages, as in a region.
+//! is not the same for long: every round has a ratio, and their median counts, beside the best time. Where a kernel seems far
+//! from its floor there are more of them, in other memory. With one thread it is that thread's own time that counts, so
+//! that the figures mean something on a busy machine. Operands lie one behind the other in huge pages, as in a region.
 //! PyTorch runs in a subprocess (`scripts/torch_bench.py`) that times one round for each line that it is sent.
 
 use std::process::ExitCode;
@@ -60,13 +60,12 @@ fn time(
     let mut bench = Bench::new(subject, step);
     machine.have(bytes as usize);
     let (mut best, mut other) = (f64::INFINITY, f64::INFINITY);
-    let (mut peak, mut bandwidth) = (0f64, 0f64);
+    // What every round reaches of either floor.
+    let mut reached: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     bench.run();
     let clock = Clock::new(threads);
-    let floors = |peak: f64, bandwidth: f64| (flops / peak, bytes / bandwidth);
     for round in 0..MOST {
-        let (compute, memory) = floors(peak, bandwidth);
-        if round >= ROUNDS && compute.max(memory) > GOOD * best {
+        if round >= ROUNDS && reached.iter().any(|some| median(some) > GOOD) {
             break;
         }
         if round > 0 && round.is_multiple_of(ROUNDS) {
@@ -76,23 +75,31 @@ fn time(
             bench = Bench::new(subject, step);
             bench.run();
         }
-        (peak, bandwidth) = (peak.max(machine.peak(2)), bandwidth.max(machine.bandwidth(1)));
-        let start = clock.seconds();
-        let mut runs = 0;
+        let floors = [flops / machine.peak(2), bytes / machine.bandwidth(1)];
+        let (start, mut runs, mut time) = (clock.seconds(), 0, f64::INFINITY);
         while runs < 2 || clock.seconds() - start < 0.02 {
             let start = clock.seconds();
             bench.run();
-            best = best.min(clock.seconds() - start);
+            time = time.min(clock.seconds() - start);
             runs += 1;
         }
+        best = best.min(time);
+        reached.iter_mut().zip(floors).for_each(|(reached, floor)| reached.push(floor / time));
         if let Some((torch, case)) = &mut theirs {
             other = torch.round(case).map_or(other, |t| other.min(t));
         }
     }
-    let (compute, memory) = floors(peak, bandwidth);
-    let (floor, by) = if compute > memory { (compute, "compute") } else { (memory, "memory") };
+    let [compute, memory] = reached.each_ref().map(|some| median(some));
+    let (most, by) = if compute > memory { (compute, "compute") } else { (memory, "memory") };
     let ratio = if other.is_finite() { format!("{:.2}", other / best) } else { "-".into() };
-    println!("{name:42} {:9.1} {:8.0}% {by:>8} {ratio:>9}", best * 1e6, 100.0 * floor / best);
+    println!("{name:42} {:9.1} {:8.0}% {by:>8} {ratio:>9}", best * 1e6, 100.0 * most);
+}
+
+/// The middle of some figures: neither a busy moment of the kernel nor one of the floors counts.
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 fn main() -> ExitCode {
