@@ -71,6 +71,10 @@ pub enum Event {
     KernelBegan { step: Step },
     /// A kernel has ended.
     KernelEnded { step: Step },
+    /// A kernel goes on beside those that come next.
+    KernelLeft { step: Step, ticket: Ticket },
+    /// A kernel beside others was seen to have ended; `span` is when it ran, where the backend knows.
+    KernelReturned { step: Step, ticket: Ticket, span: Option<Span> },
     /// A kernel waited.
     Stalled { step: Step, object: ObjectId, ticket: Ticket, cause: Cause, time: Nanos },
     /// One pass over the trace begins.

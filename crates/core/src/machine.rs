@@ -36,6 +36,8 @@ pub struct Machine {
     pub links: Vec<Link>,
     /// What the processor can do.
     pub compute: Compute,
+    /// A second processor for kernels that need not be waited for, where there is one.
+    pub beside: Option<Beside>,
     /// How kernels use memory and processor, where that is known better than from the bandwidths alone.
     pub kernels: Option<Kernels>,
 }
@@ -48,6 +50,15 @@ pub struct Compute {
     pub threads: u32,
     /// Floating-point operations a second that a well-written kernel reaches, in units of 10⁹.
     pub gflops: f64,
+}
+
+/// What runs kernels beside others: cores that are left over, as those of the copy threads, or the host of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// The bytes a second that it works through: what it takes longer for them than the processor itself.
+    #[serde(with = "text")]
+    pub bandwidth: Bandwidth,
 }
 
 impl Default for Compute {
@@ -84,6 +95,10 @@ pub struct Tier {
     /// Whether kernels may work on it directly.
     #[serde(default = "yes")]
     pub computable: bool,
+    /// Whether kernels that want some rows of what lies there may reach them, although they cannot work on it all: as a GPU
+    /// reads and writes the host's memory over the bus.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rows: bool,
     /// Whether the hardware can use it as a cache of slower memory, as memory mode does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub caches: bool,
@@ -96,6 +111,11 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// Whether a kernel may work here on so much of something of this size.
+    pub fn serves(&self, used: Bytes, size: Bytes) -> bool {
+        self.computable || (self.rows && used < size)
+    }
+
     /// The seconds that it takes at least to read so many bytes and to write so many others meanwhile.
     pub fn flow(&self, read: f64, written: f64) -> f64 {
         let (read_time, write_time) = (read / self.read.0, written / self.write.0);
@@ -234,6 +254,8 @@ struct File {
     contention: f64,
     #[serde(default)]
     compute: Compute,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beside: Option<Beside>,
     #[serde(rename = "tier")]
     tiers: Vec<Tier>,
     #[serde(rename = "link", default)]
@@ -268,6 +290,7 @@ impl Machine {
             source: file.source.clone(),
             contention: file.contention,
             compute: file.compute,
+            beside: file.beside,
             tiers: file.tiers.clone(),
             links: Vec::new(),
             kernels: None,
@@ -347,6 +370,7 @@ impl Machine {
             source: self.source.clone(),
             contention: self.contention,
             compute: self.compute,
+            beside: self.beside,
             tiers: self.tiers.clone(),
             links: links.collect(),
             kernels: self.kernels.as_ref().map(FileKernels::of),
@@ -370,6 +394,9 @@ impl Machine {
         }
         if self.compute.threads == 0 || !(self.compute.gflops > 0.0 && self.compute.gflops.is_finite()) {
             return wrong("compute: threads and gflops must be above zero".to_string());
+        }
+        if self.beside.is_some_and(|beside| !speed_ok(beside.bandwidth)) {
+            return wrong("beside: bandwidth must be above zero".to_string());
         }
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
@@ -397,6 +424,9 @@ impl Machine {
                 return wrong(format!(
                     "tier `{name}` is a file: kernels cannot work on it; write `computable = false`"
                 ));
+            }
+            if tier.rows && matches!(tier.backing, Backing::File(_)) {
+                return wrong(format!("tier `{name}` is a file: kernels cannot reach rows of it"));
             }
             if tier.price_per_gb.is_some_and(|p| !(p.is_finite() && p >= 0.0)) {
                 return wrong(format!("tier `{name}`: price_per_gb must not be below zero"));

@@ -21,6 +21,14 @@ pub struct Operand {
     pub bytes: Bytes,
 }
 
+impl Operand {
+    /// How much of an object the kernel at a step wants at once: whoever fills it from outside, or hands it out, goes row by
+    /// row.
+    pub fn wanted(&self, step: Step) -> Bytes {
+        if step == Step::LOAD { Bytes::ZERO } else { self.bytes }
+    }
+}
+
 /// Bytes that a kernel moves to and from one tier while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {

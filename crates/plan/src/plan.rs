@@ -49,6 +49,9 @@ pub struct Plan {
     /// The size above which the program, as the plan is for it, works on activations in parts of about that size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_bytes: Option<u64>,
+    /// The size above which tables of the program, as the plan is for it, have their rows updated beside what follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_bytes: Option<u64>,
     /// What the trace that it is for looks like, where the plan says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outline: Option<Outline>,
@@ -131,6 +134,7 @@ impl Plan {
             early_updates: false,
             recomputed: Vec::new(),
             parts_bytes: None,
+            beside_bytes: None,
             outline: None,
         };
         for (item, path) in problem.items.iter().zip(&solution.paths) {
@@ -172,9 +176,10 @@ impl Plan {
 
     /// Says how the program was rewritten for whose trace the plan was made.
     pub fn rewritten_as(mut self, rewriting: &Rewriting) -> Plan {
-        let Rewriting { early_updates, recomputed, parts } = rewriting.clone();
+        let Rewriting { early_updates, recomputed, parts, beside } = rewriting.clone();
         (self.early_updates, self.recomputed) = (early_updates, recomputed);
         self.parts_bytes = parts.map(|limit| limit.0);
+        self.beside_bytes = beside.map(|limit| limit.0);
         self
     }
 
@@ -186,6 +191,7 @@ impl Plan {
             early_updates: self.early_updates,
             recomputed: self.recomputed.clone(),
             parts: self.parts_bytes.map(Bytes),
+            beside: self.beside_bytes.map(Bytes),
         };
         match program {
             _ if rewriting.is_none() => Ok(None),

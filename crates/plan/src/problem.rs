@@ -235,12 +235,21 @@ impl Problem {
         for item in slots[touched..].iter().filter(|item| **item != u32::MAX) {
             self.items[*item as usize].choice = true;
         }
+        // What runs beside the others takes none of their time.
+        let aside = kernel.beside && machine.beside.is_some();
         let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
             }
-            let computable = tiers[..touched].iter().all(|tier| machine.tier(*tier).computable);
-            if computable { times.chosen(machine, kernel, &tiers).0 as f64 } else { f64::INFINITY }
+            let mut places = tiers[..touched].iter().zip(kernel.reads.iter().chain(&kernel.writes));
+            let works = |(tier, u): (&TierId, &Use)| {
+                machine.tier(*tier).serves(u.bytes, trace.tensor(u.tensor).bytes)
+            };
+            match places.all(works) {
+                true if aside => 0.0,
+                true => times.chosen(machine, kernel, &tiers).0 as f64,
+                false => f64::INFINITY,
+            }
         };
         let mut table = Vec::with_capacity(self.tiers.pow(most as u32));
         for placement in 0..self.tiers.pow(most as u32) {

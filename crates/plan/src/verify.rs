@@ -397,7 +397,7 @@ impl Replay<'_> {
                 return Err(Flaw::InFlight { step, tensor, done: flying.done });
             }
             let home = self.tensors[at].home.expect("a sound trace uses what is alive");
-            if !self.machine.tier(home).computable {
+            if !self.machine.tier(home).serves(u.bytes, self.trace.tensors[at].bytes) {
                 let tensor = self.trace.tensors[at].name.clone();
                 return Err(Flaw::NotComputable { step, tensor, tier: self.name(home) });
             }

@@ -22,7 +22,8 @@ pub fn gather(
         return Ok(());
     }
     let keep: Vec<ObjectId> = operands.iter().map(|operand| operand.object).collect();
-    let mut missing: Vec<ObjectId> = keep.iter().copied().filter(|object| !computable(m, *object)).collect();
+    let missing = operands.iter().filter(|operand| !works(m, step, operand));
+    let mut missing: Vec<ObjectId> = missing.map(|operand| operand.object).collect();
     // The largest first: small ones fit into what is left.
     missing.sort_by_key(|object| std::cmp::Reverse(m.size(*object).unwrap_or_default()));
     for &object in &missing {
@@ -33,8 +34,10 @@ pub fn gather(
     Ok(())
 }
 
-fn computable(m: &Manager, object: ObjectId) -> bool {
-    m.home(object).is_none_or(|tier| m.machine().tier(tier).computable)
+/// Whether a kernel can work on the operand where it lies.
+fn works(m: &Manager, step: Step, operand: &Operand) -> bool {
+    let size = m.size(operand.object).unwrap_or_default();
+    m.home(operand.object).is_none_or(|tier| m.machine().tier(tier).serves(operand.wanted(step), size))
 }
 
 fn computable_tiers(m: &Manager) -> Vec<TierId> {

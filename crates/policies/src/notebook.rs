@@ -225,6 +225,7 @@ impl Notebook {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            beside: false,
             factor: 1.0,
         }
     }

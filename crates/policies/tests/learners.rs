@@ -321,6 +321,7 @@ fn hot_pages_of_slow_memory_take_the_place_of_cold_ones() {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
+        beside: false,
         factor: 1.0,
     };
     let trace = Trace {

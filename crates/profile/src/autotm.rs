@@ -127,6 +127,7 @@ fn kernel(op: &str, inputs: &[Shape], outputs: &[Shape]) -> Kernel {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
+        beside: false,
         factor: 1.0,
     }
 }

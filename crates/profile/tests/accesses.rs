@@ -83,6 +83,7 @@ fn trace(pages: &[u64], kernels: &[Sketch<'_>]) -> Trace {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
+        beside: false,
         factor: 1.0,
     };
     let kernels = kernels.iter().map(kernel).collect();

@@ -88,7 +88,12 @@ fn spans(out: &mut dyn Write, number: usize, run: &Run) -> io::Result<()> {
         write("iteration", i.began, i.ended, Details { detail, ..Details::default() })?;
     }
     for k in &run.kernels {
-        let detail = if k.again { "again".to_string() } else { String::new() };
+        let detail = match (k.again, k.beside) {
+            (true, _) => "again",
+            (_, true) => "beside",
+            _ => "",
+        };
+        let detail = detail.to_string();
         let details = Details { step: Some(k.step), detail, ..Details::default() };
         write("kernel", k.span.began, k.span.ended, details)?;
     }

@@ -61,6 +61,10 @@ pub enum What {
     KernelBegan { step: Step },
     /// A kernel has ended.
     KernelEnded { step: Step },
+    /// A kernel goes on beside those that come next.
+    KernelLeft { step: Step, ticket: Ticket },
+    /// A kernel beside others was seen to have ended.
+    KernelReturned { step: Step, ticket: Ticket, span: Option<Span> },
     /// A kernel has waited.
     Stalled { step: Step, object: u32, ticket: Ticket, cause: Cause, time: Nanos },
     /// One pass over the trace begins.
@@ -157,6 +161,8 @@ impl From<&Event> for What {
             }
             Event::KernelBegan { step } => What::KernelBegan { step },
             Event::KernelEnded { step } => What::KernelEnded { step },
+            Event::KernelLeft { step, ticket } => What::KernelLeft { step, ticket },
+            Event::KernelReturned { step, ticket, span } => What::KernelReturned { step, ticket, span },
             Event::Stalled { step, object, ticket, cause, time } => {
                 What::Stalled { step, object: object.index() as u32, ticket, cause, time }
             }
@@ -269,7 +275,11 @@ impl Log {
                 stretch(*to, *bytes)
             }
             What::Primary { tier: on, .. } => tier(*on),
-            What::KernelBegan { step } | What::KernelEnded { step } | What::Stalled { step, .. } => {
+            What::KernelBegan { step }
+            | What::KernelEnded { step }
+            | What::KernelLeft { step, .. }
+            | What::KernelReturned { step, .. }
+            | What::Stalled { step, .. } => {
                 let kernels = self.header.kernels.len();
                 match *step == Step::LOAD || kernels == 0 || (step.0 as usize) < kernels {
                     true => Ok(()),

@@ -115,6 +115,12 @@ impl<'a> From<&'a Entry> for Line<'a> {
             },
             What::KernelBegan { step } => Line { step: step_out(*step), ..line("kernel_began") },
             What::KernelEnded { step } => Line { step: step_out(*step), ..line("kernel_ended") },
+            What::KernelLeft { step, ticket } => {
+                Line { step: step_out(*step), ticket: Some(*ticket), ..line("kernel_left") }
+            }
+            What::KernelReturned { step, ticket, span } => {
+                Line { step: step_out(*step), ticket: Some(*ticket), span: *span, ..line("kernel_returned") }
+            }
             What::Stalled { step, object, ticket, cause, time } => Line {
                 step: step_out(*step),
                 object: Some(*object),
@@ -180,6 +186,8 @@ impl Line<'_> {
             },
             "kernel_began" => What::KernelBegan { step },
             "kernel_ended" => What::KernelEnded { step },
+            "kernel_left" => What::KernelLeft { step, ticket: need!(ticket) },
+            "kernel_returned" => What::KernelReturned { step, ticket: need!(ticket), span: self.span },
             "stalled" => What::Stalled {
                 step,
                 object: need!(object),

@@ -73,7 +73,8 @@ pub fn write(out: &mut dyn Write, runs: &[Run]) -> io::Result<()> {
 const ITERATIONS: usize = 1;
 const COMPUTE: usize = 2;
 const STALLS: usize = 3;
-const COPIES: usize = 4;
+const BESIDE: usize = 4;
+const COPIES: usize = 5;
 
 fn one(list: &mut List<'_>, pid: usize, run: &Run) -> io::Result<()> {
     let header = &run.header;
@@ -81,6 +82,9 @@ fn one(list: &mut List<'_>, pid: usize, run: &Run) -> io::Result<()> {
     list.name((pid, None), "process_name", &title)?;
     for (tid, name) in [(ITERATIONS, "iterations"), (COMPUTE, "compute"), (STALLS, "stall")] {
         list.name((pid, Some(tid)), "thread_name", name)?;
+    }
+    if run.kernels.iter().any(|k| k.beside) {
+        list.name((pid, Some(BESIDE)), "thread_name", "beside")?;
     }
     for i in &run.iterations {
         let span = Span { began: i.began, ended: i.ended };
@@ -95,7 +99,8 @@ fn one(list: &mut List<'_>, pid: usize, run: &Run) -> io::Result<()> {
             args["layer"] = kernel.layer.as_str().into();
         }
         let kind = run.kernel(k.step).map_or("load", |kernel| kernel.phase.as_str());
-        list.slice((pid, COMPUTE), k.span, &run.kernel_name(k.step), kind, args)?;
+        let track = if k.beside { BESIDE } else { COMPUTE };
+        list.slice((pid, track), k.span, &run.kernel_name(k.step), kind, args)?;
     }
     for s in &run.stalls {
         let object = object(run, s.object);

@@ -99,6 +99,9 @@ pub struct KernelSpan {
     pub span: Span,
     /// Whether it had run before in this iteration: its result had been dropped and was computed again.
     pub again: bool,
+    /// Whether it ran beside others.
+    #[serde(default)]
+    pub beside: bool,
 }
 
 /// One copy.
@@ -276,6 +279,8 @@ struct Digest {
     copies: HashMap<Ticket, usize>,
     /// The kernels that run now, by their positions.
     kernels: HashMap<Step, usize>,
+    /// The kernels that run beside others now, by their positions.
+    aside: HashMap<Ticket, usize>,
     /// How often each step has run in this iteration.
     seen: HashMap<Step, u32>,
     iteration: Option<Iteration>,
@@ -297,6 +302,7 @@ impl Digest {
             zones: HashMap::new(),
             copies: HashMap::new(),
             kernels: HashMap::new(),
+            aside: HashMap::new(),
             seen: HashMap::new(),
             iteration: None,
             used: vec![Bytes::ZERO; tiers],
@@ -332,6 +338,19 @@ impl Digest {
             What::Zoned { zone, ref name, place, bytes } => self.zoned(at, zone, name, place, bytes),
             What::KernelBegan { step } => self.kernel_began(at, step),
             What::KernelEnded { step } => self.kernel_ended(at, step),
+            What::KernelLeft { step, ticket } => {
+                if let Some(position) = self.kernels.remove(&step) {
+                    self.run.kernels[position].beside = true;
+                    self.aside.insert(ticket, position);
+                }
+            }
+            What::KernelReturned { ticket, span, .. } => {
+                if let Some(position) = self.aside.remove(&ticket) {
+                    let kernel = &mut self.run.kernels[position];
+                    let seen = Span { began: kernel.span.began, ended: at };
+                    kernel.span = span.map_or(seen, |span| clip(span, kernel.span.began, at));
+                }
+            }
             What::Stalled { step, object, ticket, cause, time } => {
                 let object = self.object(object);
                 let span = Span { began: at.saturating_sub(time), ended: at };
@@ -368,7 +387,7 @@ impl Digest {
         for position in self.copies.values() {
             self.run.copies[*position].span.ended = end;
         }
-        for position in self.kernels.values() {
+        for position in self.kernels.values().chain(self.aside.values()) {
             self.run.kernels[*position].span.ended = end;
         }
         self.run
@@ -481,7 +500,7 @@ impl Digest {
         *times += 1;
         let again = *times > 1 && step != Step::LOAD && self.iteration.is_some();
         let span = Span { began: at, ended: at };
-        self.run.kernels.push(KernelSpan { step, span, again });
+        self.run.kernels.push(KernelSpan { step, span, again, beside: false });
         self.kernels.insert(step, self.run.kernels.len() - 1);
     }
 

@@ -99,6 +99,12 @@ fn every_kind_of_event_survives() {
         },
         Event::KernelBegan { step: Step::LOAD },
         Event::KernelEnded { step: Step(0) },
+        Event::KernelLeft { step: Step(0), ticket },
+        Event::KernelReturned {
+            step: Step(0),
+            ticket,
+            span: Some(Span { began: Nanos(1), ended: Nanos(2) }),
+        },
         Event::Stalled { step: Step::LOAD, object, ticket, cause: Cause::Departure, time: Nanos(3) },
         Event::Hinted { object, hint: tiercel_core::Hint::Archive },
         Event::IterationBegan { iteration: 0 },
@@ -262,7 +268,7 @@ fn random_entry(random: &mut fastrand::Rng, at: &mut u64) -> Entry {
     let place = Place { tier: TierId(random.u8(0..2)), offset: Bytes(random.u64(0..2000)) };
     let step = if random.u8(0..5) == 0 { Step::LOAD } else { Step(0) };
     let ticket = Ticket(u64::from(small(random)));
-    let what = match random.u8(0..12) {
+    let what = match random.u8(0..14) {
         0 => What::Created { object: small(random), name: None, bytes },
         1 => What::Retired { object: small(random) },
         2 => What::Allocated { region: small(random), place, bytes },
@@ -279,6 +285,11 @@ fn random_entry(random: &mut fastrand::Rng, at: &mut u64) -> Entry {
         9 => {
             let (cause, time) = (Cause::Space, Nanos(random.u64(..)));
             What::Stalled { step, object: small(random), ticket, cause, time }
+        }
+        12 => What::KernelLeft { step, ticket },
+        13 => {
+            let span = Span { began: Nanos(random.u64(..)), ended: Nanos(random.u64(..)) };
+            What::KernelReturned { step, ticket, span: random.bool().then_some(span) }
         }
         10 => What::IterationBegan { iteration: random.u32(..) },
         _ => What::IterationEnded { iteration: random.u32(..) },

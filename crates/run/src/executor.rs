@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tiercel_core::{
-    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Totals,
-    Traffic,
+    Access, Bytes, Error, Event, Hint, Manager, Nanos, ObjectId, Operand, Place, Policy, Step, Ticket,
+    Totals, Traffic,
 };
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, lifetimes};
@@ -232,9 +232,13 @@ impl<'t> Executor<'t> {
         }
         policy.before(manager, step, &self.operands)?;
         manager.begin(step, &self.operands)?;
-        let computed = self.compute(manager, policy, at);
-        manager.end(step, &self.operands);
-        computed?;
+        match self.compute(manager, policy, at) {
+            Ok(Some(ticket)) => manager.leave(step, &self.operands, ticket),
+            computed => {
+                manager.end(step, &self.operands);
+                computed?;
+            }
+        }
         policy.after(manager, step, &self.operands)?;
         for &(tensor, hint) in &self.scripts[at].after {
             let slot = &mut self.objects[tensor.0 as usize];
@@ -246,13 +250,14 @@ impl<'t> Executor<'t> {
         if self.scripts[at].ends_layer { policy.layer_ended(manager) } else { Ok(()) }
     }
 
-    /// Runs a kernel whose operands are in place, and announces one that comes later beside it.
+    /// Runs a kernel whose operands are in place, and announces one that comes later beside it. A kernel that goes on beside
+    /// others has a ticket.
     fn compute<W: World + 'static>(
         &mut self,
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
         at: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Ticket>, Error> {
         let ahead = at.saturating_add(self.lookahead);
         if self.lookahead > 0 && ahead < self.scripts.len() {
             self.announce(manager, policy, ahead)?;
@@ -278,7 +283,9 @@ impl<'t> Executor<'t> {
             traffic: &self.traffic,
             cached: is_cached,
         };
-        manager.backend_mut().compute(&work).map_err(|why| Error::Kernel { step, why })
+        let world = manager.backend_mut();
+        let done = if work.kernel.beside { world.launch(&work) } else { world.compute(&work).map(|()| None) };
+        done.map_err(|why| Error::Kernel { step, why })
     }
 
     /// Says what a kernel will read and write.

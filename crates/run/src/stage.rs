@@ -1,9 +1,11 @@
 //! Real memory with kernels that work on it: the host as a world for the executor.
 
+use std::ptr::NonNull;
+
 use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, Span, Ticket};
 use tiercel_workload::Tensor;
 
-use crate::host::Host;
+use crate::host::{Errand, Host};
 use crate::profile::Profile;
 use crate::world::{Work, World};
 
@@ -34,6 +36,9 @@ impl Default for Turn {
     }
 }
 
+/// A kernel that runs by itself, on operands in the order of `work.operands`.
+pub type Aside = Box<dyn FnOnce(&mut [View<'_>]) -> Result<(), String> + Send>;
+
 /// Arithmetic on memory that the manager owns.
 pub trait Kernels {
     /// Says which iteration comes next.
@@ -52,6 +57,12 @@ pub trait Kernels {
 
     /// Runs a kernel on its operands, in the order of `work.operands`.
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
+
+    /// Hands out a kernel that is to run beside those that follow; `None` where it should be run at once after all.
+    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+        let _ = work;
+        None
+    }
 
     /// Whether the weights that the last kernel has changed are known to be finite numbers, so that nobody needs to look.
     fn finite(&self) -> bool {
@@ -119,6 +130,28 @@ pub(crate) unsafe fn views<'h>(
         });
     }
     Ok(())
+}
+
+/// The bytes of the operands of a kernel that runs beside others, with whether it writes them.
+struct Lent(Vec<(NonNull<[u8]>, bool)>);
+
+// SAFETY: the addresses are of mappings that live as long as the host, whose threads are the only ones to use them; that
+// nobody else does meanwhile is what the manager sees to between `leave` and the end of the ticket.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// Runs a kernel on the operands.
+    fn run(self, aside: Aside) -> Result<(), String> {
+        let view = |(mut bytes, writes): (NonNull<[u8]>, bool)| match writes {
+            // SAFETY: until the ticket has ended, the manager lets nobody else read or write what the kernel writes, nor
+            // frees the memory for others to use; operands are named once, so no two of them overlap.
+            true => View::Write(unsafe { bytes.as_mut() }),
+            // SAFETY: until then nobody writes what it reads.
+            false => View::Read(unsafe { bytes.as_ref() }),
+        };
+        let mut views: Vec<View<'_>> = self.0.into_iter().map(view).collect();
+        aside(&mut views)
+    }
 }
 
 /// The same allocation, empty, for views that live elsewhere.
@@ -192,6 +225,19 @@ impl<K: Kernels> World for Stage<K> {
             profile.add(work, self.host.now() - started);
         }
         Ok(())
+    }
+
+    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
+        let aside = if self.host.runs_beside() { self.kernels.aside(work) } else { None };
+        let Some(aside) = aside else { return self.compute(work).map(|()| None) };
+        let slice = |(operand, &(place, size)): (&Operand, &(Place, Bytes))| {
+            let slice =
+                self.host.slice(place, size).ok_or_else(|| format!("kernels cannot work on {}", place.tier));
+            Ok((slice?, operand.access.writes()))
+        };
+        let lent = Lent(work.operands.iter().zip(work.places).map(slice).collect::<Result<_, String>>()?);
+        let traffic = work.traffic.to_vec();
+        Ok(Some(self.host.entrust(Errand { work: Box::new(move || lent.run(aside)), traffic })))
     }
 
     fn measured(&self) -> bool {

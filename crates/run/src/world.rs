@@ -1,6 +1,6 @@
 //! A world that kernels run in: a backend that moves bytes, and computes beside.
 
-use tiercel_core::{Backend, Bytes, Manager, Operand, Place, Step, Traffic};
+use tiercel_core::{Backend, Bytes, Manager, Operand, Place, Step, Ticket, Traffic};
 use tiercel_workload::{Kernel, Tensor};
 
 /// A kernel that has all its operands in place.
@@ -35,6 +35,10 @@ pub trait World: Backend {
 
     /// Runs a kernel and returns when it has ended.
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String>;
+
+    /// Starts a kernel that runs beside those that follow, and returns its ticket; or runs it and returns none, where there is
+    /// nothing to run it beside the others.
+    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String>;
 
     /// Whether times are read off a clock on the wall.
     fn measured(&self) -> bool;

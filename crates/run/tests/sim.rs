@@ -61,6 +61,7 @@ fn kernel(flops: u64) -> Kernel {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
+        beside: false,
         factor: 1.0,
     }
 }

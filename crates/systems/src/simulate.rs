@@ -230,18 +230,29 @@ impl Backend for Counting {
     }
 }
 
+impl Counting {
+    fn count(&mut self, work: &Work<'_>) {
+        for traffic in work.traffic {
+            let (read, write) = &mut self.traffic[traffic.tier.index()];
+            *read += traffic.read;
+            *write += traffic.write;
+        }
+    }
+}
+
 impl World for Counting {
     fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
         self.world.load(tensor, place)
     }
 
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
-        for traffic in work.traffic {
-            let (read, write) = &mut self.traffic[traffic.tier.index()];
-            *read += traffic.read;
-            *write += traffic.write;
-        }
+        self.count(work);
         self.world.compute(work)
+    }
+
+    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
+        self.count(work);
+        self.world.launch(work)
     }
 
     fn measured(&self) -> bool {

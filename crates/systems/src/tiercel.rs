@@ -1,6 +1,7 @@
 //! Tiercel's own system: the asynchronous plan with every tensor at its place, weights updated as soon as their gradients
-//! are there, activations computed again where that beats moving them, large tensors worked on in parts, and whatever other
-//! system turns out to be better in simulation.
+//! are there, rows of large tables beside other kernels where the machine has something to do so, activations computed again
+//! where that beats moving them, large tensors worked on in parts, and whatever other system turns out to be better in
+//! simulation.
 //!
 //! The policy that is simulated is the policy that runs, so the choice is made by playing each alternative on the machine
 //! at hand. Most often there is nothing to choose, because the plan comes within a percent of having all memory fast; then
@@ -57,6 +58,10 @@ const FAR: f64 = 1.2;
 /// Weights are updated early where they, and so their gradients, have at least this share of the peak.
 const HEAVY: f64 = 0.005;
 
+/// Tables have their rows updated beside other kernels where they have more than this part of the fast memory, as a divisor:
+/// smaller ones will be fast, and soon updated.
+const TABLE: u64 = 8;
+
 /// The shares of the fast memory, as divisors, that parts of activations and weights may have, and the least size of a
 /// part: moving and computing less at a time costs more than it saves.
 const PARTS: [u64; 2] = [4, 8];
@@ -86,7 +91,10 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         let peak = Lifetimes::new(&program.trace).peak().1.0 as f64;
         let weights: u64 =
             program.trace.tensors.iter().filter(|t| t.role == Role::Weight).map(|t| t.bytes.0).sum();
-        (weights as f64 >= HEAVY * peak).then(|| Arc::new(program.updating_early()))
+        let early = (weights as f64 >= HEAVY * peak).then(|| program.updating_early())?;
+        let limit = Bytes(setting.machine.tiers[0].capacity.0 / TABLE);
+        let beside = setting.machine.beside.and_then(|_| early.updating_beside(limit));
+        Some(Arc::new(beside.unwrap_or(early)))
     });
     let again = early.as_deref().or(setting.program).filter(|_| choices != Choices::Move);
     let far = is_far(setting);

@@ -15,6 +15,17 @@ struct Pending {
     after: Vec<Ticket>,
     cancelled: bool,
     doomed: bool,
+    /// What it is, where it is no copy.
+    aside: Option<Aside>,
+}
+
+/// A kernel beside others: what it expects to read, and what it writes.
+#[derive(Debug, Default)]
+pub struct Aside {
+    /// Places and the bytes that are to be there all the time.
+    pub reads: Vec<(Place, Vec<u8>)>,
+    /// Places and the bytes that it leaves there.
+    pub writes: Vec<(Place, Vec<u8>)>,
 }
 
 /// The awkward world.
@@ -56,6 +67,35 @@ impl Jumble {
         &mut self.memory[place.tier.index()][start..start + size.0 as usize]
     }
 
+    /// Starts a kernel beside others, which verifies what it reads whenever it goes on, and writes when it ends. Until then
+    /// what it writes is nothing that anybody should read.
+    pub fn launch(&mut self, aside: Aside) -> Ticket {
+        let nowhere = Place { tier: Default::default(), offset: Bytes::ZERO };
+        for (place, bytes) in &aside.writes {
+            let noise = self.random.u8(..);
+            self.bytes_mut(*place, Bytes(bytes.len() as u64)).fill(noise);
+        }
+        let ticket = self.copy(CopyOrder { from: nowhere, to: nowhere, bytes: Bytes::ZERO, after: &[] });
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            (pending.aside, pending.doomed) = (Some(aside), false);
+        } else {
+            // It has ended at once.
+            self.failed.remove(&ticket);
+            self.finish(&aside);
+        }
+        ticket
+    }
+
+    fn finish(&mut self, aside: &Aside) {
+        for (place, bytes) in &aside.reads {
+            let there = self.bytes_mut(*place, Bytes(bytes.len() as u64));
+            assert!(there == bytes, "what a kernel beside others reads at {place:?} has changed");
+        }
+        for (place, bytes) in &aside.writes {
+            self.bytes_mut(*place, Bytes(bytes.len() as u64)).copy_from_slice(bytes);
+        }
+    }
+
     /// Lets one copy that may go on do so for a bit.
     fn stir(&mut self) {
         let ready =
@@ -85,8 +125,8 @@ impl Jumble {
             let byte = self.memory[from.tier.index()][from.offset.0 as usize + at];
             self.memory[to.tier.index()][to.offset.0 as usize + at] = byte;
         }
-        if ended {
-            self.pending.remove(&ticket);
+        if ended && let Some(Pending { aside: Some(aside), .. }) = self.pending.remove(&ticket) {
+            self.finish(&aside);
         }
     }
 }
@@ -102,6 +142,7 @@ impl Backend for Jumble {
             after: order.after.to_vec(),
             cancelled: false,
             doomed: self.random.f64() < self.failure_rate,
+            aside: None,
         };
         self.pending.insert(ticket, pending);
         if self.random.u8(0..4) == 0 {

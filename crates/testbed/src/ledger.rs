@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tiercel_core::{Backend, Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Place, Step};
 use tiercel_run::Host;
 
-use crate::Jumble;
+use crate::{Aside, Jumble};
 
 /// A world whose bytes a test can see.
 pub trait Visible: Backend {
@@ -87,6 +87,34 @@ impl Ledger {
             }
         }
         manager.end(step, operands);
+        Ok(())
+    }
+
+    /// Begins a kernel that runs beside others, and leaves it.
+    pub fn aside(
+        &mut self,
+        manager: &mut Manager<Jumble>,
+        step: Step,
+        operands: &[Operand],
+    ) -> Result<(), Error> {
+        manager.begin(step, operands)?;
+        let mut aside = Aside::default();
+        for operand in operands {
+            let place = manager.place(operand.object).expect("a kernel's operand has a place");
+            let size = manager.size(operand.object)?;
+            if operand.access.reads() {
+                self.verify(manager, operand.object, place, size);
+            }
+            if operand.access.writes() {
+                self.writes += 1;
+                self.contents.insert(operand.object, Some(self.writes));
+                aside.writes.push((place, (0..size.0 as usize).map(|at| byte(self.writes, at)).collect()));
+            } else {
+                aside.reads.push((place, manager.backend_mut().bytes(place, size).to_vec()));
+            }
+        }
+        let ticket = manager.backend_mut().launch(aside);
+        manager.leave(step, operands, ticket);
         Ok(())
     }
 

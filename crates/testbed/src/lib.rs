@@ -5,7 +5,7 @@ mod ledger;
 mod seeds;
 mod trace;
 
-pub use jumble::Jumble;
+pub use jumble::{Aside, Jumble};
 pub use ledger::{Ledger, Visible, machine};
 pub use seeds::for_seeds;
 pub use trace::{Scramble, random_trace};

@@ -28,6 +28,7 @@ pub fn random_trace(random: &mut fastrand::Rng, layers: u32, largest: u64) -> Tr
         phase,
         timings: Vec::new(),
         alternatives: Vec::new(),
+        beside: false,
         factor: 1.0,
     };
     let mut kernels = Vec::new();

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use tiercel_core::Bytes;
 
 use crate::Program;
-use crate::graph::ValueId;
+use crate::graph::{Op, ValueId};
 use crate::parts::{PART, split, weights};
 use crate::recompute::{AGAIN, candidates, recompute};
 use crate::schedule::Updates;
@@ -23,12 +23,14 @@ pub struct Rewriting {
     pub recomputed: Vec<String>,
     /// The size above which activations and weights are worked on in parts of about that size.
     pub parts: Option<Bytes>,
+    /// The size above which tables have their rows updated beside what follows.
+    pub beside: Option<Bytes>,
 }
 
 impl Rewriting {
     /// Whether nothing is changed.
     pub fn is_none(&self) -> bool {
-        !self.early_updates && self.recomputed.is_empty() && self.parts.is_none()
+        !self.early_updates && self.recomputed.is_empty() && self.parts.is_none() && self.beside.is_none()
     }
 }
 
@@ -44,6 +46,9 @@ pub enum RewriteError {
     /// There is nothing to work on in parts.
     #[error("no activation or weight of more than {0} can be worked on in parts")]
     Small(Bytes),
+    /// There is nothing to update beside other kernels.
+    #[error("no table of more than {0} has rows that are updated")]
+    NoRows(Bytes),
 }
 
 impl Program {
@@ -83,19 +88,43 @@ impl Program {
         Some(Program::new(graph, self.options).with_workspace_of(self))
     }
 
+    /// The same program with rows of tables of more than `limit` updated beside the kernels that follow, where the machine has
+    /// something to run them; `None` where there are no such tables.
+    pub fn updating_beside(&self, limit: Bytes) -> Option<Program> {
+        let mut program = self.clone();
+        program.rewriting.beside = Some(limit);
+        program.mark_beside();
+        program.trace.kernels.iter().any(|kernel| kernel.beside).then_some(program)
+    }
+
+    /// Marks the kernels that run beside others, as the rewriting says.
+    fn mark_beside(&mut self) {
+        let Some(limit) = self.rewriting.beside else { return };
+        for (node, kernel) in self.graph.nodes.iter().zip(&mut self.trace.kernels) {
+            if let (Op::UpdateRows { .. }, Some(table)) = (&node.op, node.inputs.first()) {
+                let table = self.graph.value(*table);
+                kernel.beside = table.shape.bytes(table.dtype) > limit;
+            }
+        }
+    }
+
     /// How the program came from another, where it did.
     pub fn rewriting(&self) -> &Rewriting {
         &self.rewriting
     }
 
-    /// The program as another of its kind was rewritten, in [`Program::updating_early`], [`Program::recomputing`] and
-    /// [`Program::in_parts`].
+    /// The program as another of its kind was rewritten, in [`Program::updating_early`], [`Program::recomputing`],
+    /// [`Program::in_parts`] and [`Program::updating_beside`].
     pub fn rewritten(&self, rewriting: &Rewriting) -> Result<Program, RewriteError> {
         let early = if rewriting.early_updates { self.updating_early() } else { self.clone() };
         let again = early.computing_again(&rewriting.recomputed)?;
-        match rewriting.parts {
-            Some(limit) => again.in_parts(limit).ok_or(RewriteError::Small(limit)),
-            None => Ok(again),
+        let parts = match rewriting.parts {
+            Some(limit) => again.in_parts(limit).ok_or(RewriteError::Small(limit))?,
+            None => again,
+        };
+        match rewriting.beside {
+            Some(limit) => parts.updating_beside(limit).ok_or(RewriteError::NoRows(limit)),
+            None => Ok(parts),
         }
     }
 
@@ -131,6 +160,7 @@ impl Program {
                 known.insert(first_name(&kernel.name), scratch.bytes);
             }
         }
+        self.mark_beside();
         self.with_workspace(|_, node| known.get(first_name(&node.name)).copied().unwrap_or_default())
     }
 }
@@ -173,7 +203,12 @@ mod tests {
             let names: HashSet<&str> = all.iter().map(|v| early.graph.value(*v).name.as_str()).collect();
             assert_eq!(names.len(), all.len(), "{}: two values of one name", net.name);
             let some: HashSet<ValueId> = all.iter().copied().step_by(2).collect();
-            for rewritten in [early.clone(), early.recomputing(&some), program.recomputing(&some)] {
+            let beside = early.recomputing(&some).updating_beside(Bytes(1 << 20));
+            assert_eq!(beside.is_some(), net.name == "dlrm", "{}", net.name);
+            for rewritten in [early.clone(), early.recomputing(&some), program.recomputing(&some)]
+                .into_iter()
+                .chain(beside)
+            {
                 let again = program.rewritten(rewritten.rewriting()).expect("the names are its own");
                 assert_eq!(again, rewritten, "{}", net.name);
             }
@@ -185,7 +220,7 @@ mod tests {
         let program = nets::find("mlp").expect("built in").build(&nets::Options::default()).expect("sound");
         let says = |name: &str| {
             let rewriting =
-                Rewriting { early_updates: true, recomputed: vec![name.to_string()], parts: None };
+                Rewriting { early_updates: true, recomputed: vec![name.to_string()], ..Rewriting::default() };
             program.rewritten(&rewriting).map(|_| ()).expect_err("it cannot").to_string()
         };
         assert_eq!(says("ghost"), "there is no tensor `ghost` to compute again");

@@ -152,6 +152,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             phase: node.phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            beside: false,
             factor: 1.0,
         });
     }

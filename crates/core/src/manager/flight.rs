@@ -8,6 +8,8 @@
 //!   its memory (the region is haunted);
 //! - a kernel waits for just the same (`kernel.rs`).
 //!
+//! A kernel that runs beside others (`beside.rs`) flies in the same way: it fills what it writes and reads the rest.
+//!
 //! A failed copy is undone: since everything that would overwrite its source waits for it, the source's bytes are
 //! still there even if the region is not, and the region is made anew.
 
@@ -22,14 +24,30 @@ use crate::units::{Bytes, Step};
 use super::{Manager, unknown};
 
 key!(
-    /// A copy that has not been seen to end.
+    /// A copy, or a kernel beside others, that has not been seen to end.
     FlightId,
     "flight"
 );
 
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    ticket: Ticket,
+    pub(super) ticket: Ticket,
+    cancelled: bool,
+    pub(super) errand: Errand,
+}
+
+/// What is under way.
+#[derive(Clone, Debug)]
+pub(super) enum Errand {
+    /// Bytes on their way from one region to another.
+    Copy(Freight),
+    /// A kernel beside others.
+    Kernel(Aside),
+}
+
+/// The bytes of a copy.
+#[derive(Clone, Debug)]
+pub(super) struct Freight {
     object: ObjectId,
     /// The version of the object's bytes that it carries.
     version: u32,
@@ -40,9 +58,69 @@ pub(super) struct Flight {
     source: Option<RegionId>,
     /// The region that it fills, while that exists and wants its bytes.
     target: Option<RegionId>,
-    /// The copy that was still filling its source when it started: it carries on what that one brings.
+    /// What was still filling its source when it started: it carries on what that one brings.
     feeds_on: Option<FlightId>,
-    cancelled: bool,
+}
+
+/// A kernel beside others: the regions that it only reads and those that it writes, while they exist.
+#[derive(Clone, Debug)]
+pub(super) struct Aside {
+    pub(super) step: Step,
+    pub(super) reads: Vec<RegionId>,
+    pub(super) writes: Vec<RegionId>,
+}
+
+impl Flight {
+    /// A flight that has just been ordered.
+    pub(super) fn new(ticket: Ticket, errand: Errand) -> Flight {
+        Flight { ticket, cancelled: false, errand }
+    }
+
+    /// The bytes that it carries, where it is a copy.
+    fn freight(&self) -> Option<&Freight> {
+        match &self.errand {
+            Errand::Copy(freight) => Some(freight),
+            Errand::Kernel(_) => None,
+        }
+    }
+
+    /// The regions that it reads.
+    fn sources(&self) -> &[RegionId] {
+        match &self.errand {
+            Errand::Copy(freight) => freight.source.as_slice(),
+            Errand::Kernel(aside) => &aside.reads,
+        }
+    }
+
+    /// The regions that it fills.
+    fn targets(&self) -> &[RegionId] {
+        match &self.errand {
+            Errand::Copy(freight) => freight.target.as_slice(),
+            Errand::Kernel(aside) => &aside.writes,
+        }
+    }
+
+    /// A region that it may use is no more.
+    fn leave(&mut self, region: RegionId) {
+        match &mut self.errand {
+            Errand::Copy(freight) => {
+                freight.source.take_if(|source| *source == region);
+                freight.target.take_if(|target| *target == region);
+            }
+            Errand::Kernel(aside) => {
+                aside.reads.retain(|other| *other != region);
+                aside.writes.retain(|other| *other != region);
+            }
+        }
+    }
+
+    /// It fills a region that has been made anew.
+    fn fill(&mut self, region: RegionId) {
+        match &mut self.errand {
+            Errand::Copy(freight) => freight.target = Some(region),
+            Errand::Kernel(aside) => aside.writes.push(region),
+        }
+    }
 }
 
 /// Memory that was given back while a copy still used it.
@@ -88,8 +166,7 @@ impl<B: Backend + ?Sized> Manager<B> {
         let (from_place, to_place) = (self.place_of(from), self.place_of(to));
         let order = CopyOrder { from: from_place, to: to_place, bytes, after: &after };
         let ticket = self.backend.copy_paged(order, bytes.0.div_ceil(page.0.max(1)).max(1));
-        let flight = FlightId(self.flights.insert(Flight {
-            ticket,
+        let freight = Freight {
             object,
             version,
             bytes,
@@ -98,8 +175,8 @@ impl<B: Backend + ?Sized> Manager<B> {
             source: Some(from),
             target: Some(to),
             feeds_on,
-            cancelled: false,
-        }));
+        };
+        let flight = FlightId(self.flights.insert(Flight::new(ticket, Errand::Copy(freight))));
         self.flying.push(flight);
         self.regions.get_mut(from.0).expect("just seen").readers += 1;
         let target = self.regions.get_mut(to.0).expect("just seen");
@@ -191,9 +268,9 @@ impl<B: Backend + ?Sized> Manager<B> {
         self.flights.get(id.0).map(|flight| flight.ticket)
     }
 
-    /// The copies that read a region.
+    /// What reads a region and may still fly.
     pub(super) fn departures(&self, region: RegionId) -> Vec<FlightId> {
-        let reads = |id: &&FlightId| self.flight(**id).source == Some(region);
+        let reads = |id: &&FlightId| self.flight(**id).sources().contains(&region);
         self.flying.iter().filter(reads).copied().collect()
     }
 
@@ -212,9 +289,12 @@ impl<B: Backend + ?Sized> Manager<B> {
         Ok(())
     }
 
-    /// Nobody needs the bytes of this copy any more, nor those of copies that carry them on.
+    /// Nobody needs the bytes of this copy any more, nor those of copies that carry them on. A kernel cannot be called off:
+    /// somebody needs what else it writes.
     pub(super) fn call_off(&mut self, id: FlightId) {
-        let Some(flight) = self.flights.get_mut(id.0) else { return };
+        let Some(flight) = self.flights.get_mut(id.0).filter(|flight| flight.freight().is_some()) else {
+            return;
+        };
         flight.cancelled = true;
         let ticket = flight.ticket;
         self.void(id);
@@ -226,7 +306,8 @@ impl<B: Backend + ?Sized> Manager<B> {
 
     /// The region that a copy fills will not hold what it should.
     fn void(&mut self, id: FlightId) {
-        let target = self.flight(id).target.and_then(|region| self.regions.get_mut(region.0));
+        let target = self.flight(id).freight().and_then(|freight| freight.target);
+        let target = target.and_then(|region| self.regions.get_mut(region.0));
         if let Some(target) = target.filter(|target| target.fill == Some(id)) {
             target.version = 0;
         }
@@ -234,7 +315,8 @@ impl<B: Backend + ?Sized> Manager<B> {
 
     /// The copies that carry on what this one brings.
     fn onwards(&self, id: FlightId) -> Vec<FlightId> {
-        self.flying.iter().copied().filter(|next| self.flight(*next).feeds_on == Some(id)).collect()
+        let feeds = |next: &FlightId| self.flight(*next).freight().is_some_and(|f| f.feeds_on == Some(id));
+        self.flying.iter().copied().filter(feeds).collect()
     }
 
     /// Cancels the copy that fills a region about to be freed.
@@ -270,12 +352,7 @@ impl<B: Backend + ?Sized> Manager<B> {
         flights.extend(self.departures(region));
         for id in flights {
             let Some(flight) = self.flights.get_mut(id.0) else { continue };
-            if flight.source == Some(region) {
-                flight.source = None;
-            }
-            if flight.target == Some(region) {
-                flight.target = None;
-            }
+            flight.leave(region);
             self.ghosts[tier.index()].push(Ghost { start, end, flight: id });
         }
     }
@@ -309,32 +386,47 @@ impl<B: Backend + ?Sized> Manager<B> {
     fn close(&mut self, id: FlightId, outcome: Outcome) -> Flight {
         let flight = self.flights.remove(id.0).expect("a closed flight exists");
         self.flying.retain(|other| *other != id);
-        if let Some(source) = flight.source.and_then(|region| self.regions.get_mut(region.0)) {
-            source.readers -= 1;
+        for source in flight.sources() {
+            if let Some(source) = self.regions.get_mut(source.0) {
+                source.readers -= 1;
+            }
         }
-        if let Some(target) = flight.target.and_then(|region| self.regions.get_mut(region.0)) {
-            target.fill = target.fill.filter(|fill| *fill != id);
+        for target in flight.targets() {
+            if let Some(target) = self.regions.get_mut(target.0) {
+                target.fill = target.fill.filter(|fill| *fill != id);
+            }
         }
-        for tier in [flight.from.tier, flight.to.tier] {
-            self.ghosts[tier.index()].retain(|ghost| ghost.flight != id);
+        for ghosts in &mut self.ghosts {
+            ghosts.retain(|ghost| ghost.flight != id);
         }
-        let Flight { ticket, object, .. } = flight;
+        let ticket = flight.ticket;
         if self.journal.is_some() {
             let span = self.backend.span(ticket);
-            self.note(|| Event::CopyEnded { ticket, object, outcome, span });
+            self.note(|| match &flight.errand {
+                Errand::Copy(freight) => Event::CopyEnded { ticket, object: freight.object, outcome, span },
+                Errand::Kernel(aside) => Event::KernelReturned { step: aside.step, ticket, span },
+            });
         }
         flight
     }
 
-    /// A copy has failed: undoes it and says what happened.
+    /// Something under way has failed: a copy is undone; what a kernel should have written is not there. Says what happened.
     fn crash(&mut self, id: FlightId, cause: CopyError) -> Error {
         let flight = self.flight(id);
+        let freight = match &flight.errand {
+            Errand::Copy(freight) => freight,
+            Errand::Kernel(aside) => {
+                let (step, ticket) = (aside.step, flight.ticket);
+                self.close(id, Outcome::Failed);
+                self.backend.forget(ticket);
+                return Error::Kernel { step, why: cause.0 };
+            }
+        };
         let tier = |place: Place| self.machine.tier(place.tier).name.clone();
-        let (what, bytes) = (self.what(flight.object), flight.bytes);
-        let error =
-            Error::Copy { what, bytes, from: tier(flight.from), to: tier(flight.to), cause: cause.clone() };
+        let (what, bytes) = (self.what(freight.object), freight.bytes);
+        let (from, to) = (tier(freight.from), tier(freight.to));
         self.undo(id, true);
-        error
+        Error::Copy { what, bytes, from, to, cause }
     }
 
     /// Stops a copy, and undoes it once it has ended.
@@ -354,14 +446,14 @@ impl<B: Backend + ?Sized> Manager<B> {
         for next in self.onwards(id) {
             self.stop(next, false);
         }
-        let flight = self.flight(id).clone();
-        self.close(id, Outcome::Failed);
+        let flight = self.close(id, Outcome::Failed);
+        let Errand::Copy(freight) = &flight.errand else { return self.backend.forget(flight.ticket) };
         if salvage && !flight.cancelled {
-            self.restore(&flight);
+            self.restore(freight, flight.ticket);
         }
         // Only now: what waits for the copy must learn that it failed, and leave the memory it read alone.
         self.backend.forget(flight.ticket);
-        if let Some(target) = flight.target.filter(|t| self.regions.get(t.0).is_some()) {
+        if let Some(target) = freight.target.filter(|t| self.regions.get(t.0).is_some()) {
             let is_primary = self.parent(target).is_some_and(|object| self.primary(object) == Some(target));
             if !is_primary && self.region(target).fill.is_none() && self.region(target).readers == 0 {
                 self.release(target);
@@ -371,15 +463,15 @@ impl<B: Backend + ?Sized> Manager<B> {
 
     /// Gives an object that a failed copy leaves without its bytes a primary: another region that holds them, or a
     /// new one where the copy read them.
-    fn restore(&mut self, flight: &Flight) {
-        let Some(o) = self.objects.get(flight.object.0) else { return };
-        let wanted = o.version == flight.version && o.version > 0;
+    fn restore(&mut self, freight: &Freight, ticket: Ticket) {
+        let Some(o) = self.objects.get(freight.object.0) else { return };
+        let wanted = o.version == freight.version && o.version > 0;
         if !wanted || o.primary.is_some_and(|primary| self.is_current(primary)) {
             return;
         }
-        let object = flight.object;
+        let object = freight.object;
         let holder = self.regions_of(object).find(|region| self.is_current(*region));
-        let holder = holder.or_else(|| self.resurrect(flight));
+        let holder = holder.or_else(|| self.resurrect(freight, ticket));
         let o = self.objects.get_mut(object.0).expect("a restored object exists");
         match holder {
             Some(region) => {
@@ -392,39 +484,41 @@ impl<B: Backend + ?Sized> Manager<B> {
     }
 
     /// Takes back the memory that a failed copy read: whatever was given it since has not been written yet.
-    fn resurrect(&mut self, flight: &Flight) -> Option<RegionId> {
-        let (tier, start) = (flight.from.tier, flight.from.offset);
-        let end = start + flight.bytes;
+    fn resurrect(&mut self, freight: &Freight, ticket: Ticket) -> Option<RegionId> {
+        let (tier, start) = (freight.from.tier, freight.from.offset);
+        let end = start + freight.bytes;
         let squatter = |manager: &Self| {
             let mut all = manager.regions.iter().map(|(key, region)| (RegionId(key), region));
             all.find(|(_, r)| r.tier == tier && r.offset < end && start < r.end()).map(|(region, _)| region)
         };
         // Copies into it have waited for the failed one, so none has begun; none must begin now.
+        // (Kernels have waited for it before they began.)
         let lands_there = |other: &Flight| {
-            let place = other.to;
-            place.tier == tier && place.offset < end && start < place.offset + other.bytes
+            let within =
+                |f: &Freight| f.to.tier == tier && f.to.offset < end && start < f.to.offset + f.bytes;
+            other.freight().is_some_and(within)
         };
-        let later = |id: &FlightId| self.flight(*id).ticket > flight.ticket;
+        let later = |id: &FlightId| self.flight(*id).ticket > ticket;
         let landing = self.flying.iter().copied().filter(|id| later(id) && lands_there(self.flight(*id)));
         for id in landing.collect::<Vec<_>>() {
             self.stop(id, true);
         }
-        if let Some(stale) = self.region_on(flight.object, tier) {
-            self.objects.get_mut(flight.object.0)?.primary.take_if(|primary| *primary == stale);
+        if let Some(stale) = self.region_on(freight.object, tier) {
+            self.objects.get_mut(freight.object.0)?.primary.take_if(|primary| *primary == stale);
             self.release(stale);
         }
         while let Some(region) = squatter(self) {
             self.evacuate(region)?;
         }
-        let region = self.allocate_at(flight.from, flight.bytes).ok()?;
+        let region = self.allocate_at(freight.from, freight.bytes).ok()?;
         let r = self.regions.get_mut(region.0).expect("just made");
-        (r.contents, r.version) = (Some(flight.object), flight.version);
+        (r.contents, r.version) = (Some(freight.object), freight.version);
         // It never began, perhaps, and what it should have read is still on its way.
-        if let Some(feed) = flight.feeds_on.filter(|feed| self.flights.get(feed.0).is_some()) {
+        if let Some(feed) = freight.feeds_on.filter(|feed| self.flights.get(feed.0).is_some()) {
             r.fill = Some(feed);
-            self.flights.get_mut(feed.0)?.target = Some(region);
+            self.flights.get_mut(feed.0)?.fill(region);
         }
-        self.attach(flight.object, region).expect("nothing of the object is left on that tier");
+        self.attach(freight.object, region).expect("nothing of the object is left on that tier");
         Some(region)
     }
 

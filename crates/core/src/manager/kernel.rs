@@ -39,6 +39,11 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// A kernel has ended: its operands may move again, and what it wrote makes their other regions stale.
     pub fn end(&mut self, step: Step, operands: &[Operand]) {
         self.note(|| Event::KernelEnded { step });
+        self.let_go(operands);
+    }
+
+    /// Lets a kernel's operands move again, and counts what it writes as written.
+    pub(super) fn let_go(&mut self, operands: &[Operand]) {
         for operand in operands {
             self.unpin(operand.object);
             if operand.access.writes() {
@@ -72,7 +77,7 @@ impl<B: Backend + ?Sized> Manager<B> {
         }
         let Some(primary) = object.primary else { return Err(Error::Unplaced { what: what() }) };
         let tier = self.machine.tier(self.region(primary).tier);
-        if !tier.computable {
+        if !tier.serves(operand.wanted(step), object.size) {
             return Err(Error::NotComputable { step, what: what(), tier: tier.name.clone() });
         }
         if operand.access.reads() && object.version == 0 {

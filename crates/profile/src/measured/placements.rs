@@ -162,6 +162,7 @@ mod tests {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            beside: false,
             factor: 1.0,
         }
     }

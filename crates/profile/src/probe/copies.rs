@@ -96,6 +96,7 @@ fn pair(ends: [&Tier; 2], size: Bytes, threads: u32) -> Machine {
         tiers: ends.map(|tier| Tier { capacity: size, ..tier.clone() }).to_vec(),
         links: vec![link(0, 1), link(1, 0)],
         compute: Default::default(),
+        beside: None,
         kernels: None,
     }
 }

@@ -34,6 +34,7 @@ impl Measured {
             latency: self.latency,
             computable: true,
             caches: false,
+            rows: false,
             backing,
             price_per_gb: None,
         }
@@ -78,11 +79,13 @@ fn alone(name: &str, backing: &Backing, size: Bytes) -> Machine {
             latency: Nanos::ZERO,
             computable: true,
             caches: false,
+            rows: false,
             backing: backing.clone(),
             price_per_gb: None,
         }],
         links: Vec::new(),
         compute: Default::default(),
+        beside: None,
         kernels: None,
     }
 }

@@ -143,6 +143,7 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
         source: format!("Measured on this machine by `tiercel probe`: {}.", processor()),
         contention: 1.0,
         compute: Compute { threads: cores, gflops },
+        beside: None,
         tiers,
         links,
         kernels: None,
@@ -227,6 +228,7 @@ fn slow_tier(name: &str, backing: Backing, room: Bytes) -> Tier {
         latency: Nanos::ZERO,
         computable: false,
         caches: false,
+        rows: false,
         backing,
         price_per_gb: None,
     }

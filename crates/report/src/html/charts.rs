@@ -244,22 +244,27 @@ fn timeline_lanes(
     count: &mut Count,
 ) -> (Vec<Lane>, Vec<Kind>) {
     let copies = lanes(run);
-    let budget = budget / (2 + copies.len());
+    let budget = budget / (3 + copies.len());
     let mut all = Lanes { window, view, budget, lanes: Vec::new(), kinds: Vec::new(), count };
     let bar = |span, kind, label| Bar { span: within(span, window), row: 0, kind, label, bytes: 0, count: 1 };
 
-    let kernels = run.kernels.iter().filter(|k| meets(k.span, window));
-    let kernels = kernels.map(|k| {
-        let phase = run.kernel(k.step).map(|kernel| kernel.phase.as_str());
-        let kind = match phase.and_then(|phase| PHASES.iter().position(|(name, _)| *name == phase)) {
-            _ if k.again => 4,
-            _ if k.step == Step::LOAD => 3,
-            Some(kind) => kind as u32,
-            None => 0,
-        };
-        bar(k.span, kind, names.of(&run.kernel_name(k.step)))
-    });
-    all.add("compute".to_string(), "kernel".to_string(), &PHASES, kernels.collect());
+    let mut kernels = |beside: bool| -> Vec<Bar> {
+        let shown = run.kernels.iter().filter(|k| k.beside == beside && meets(k.span, window));
+        shown
+            .map(|k| {
+                let phase = run.kernel(k.step).map(|kernel| kernel.phase.as_str());
+                let kind = match phase.and_then(|phase| PHASES.iter().position(|(name, _)| *name == phase)) {
+                    _ if k.again => 4,
+                    _ if k.step == Step::LOAD => 3,
+                    Some(kind) => kind as u32,
+                    None => 0,
+                };
+                bar(k.span, kind, names.of(&run.kernel_name(k.step)))
+            })
+            .collect()
+    };
+    all.add("compute".to_string(), "kernel".to_string(), &PHASES, kernels(false));
+    all.add("beside".to_string(), "kernel beside others".to_string(), &PHASES, kernels(true));
 
     let stalls = run.stalls.iter().filter(|s| meets(s.span, window));
     let stalls = stalls.map(|s| {

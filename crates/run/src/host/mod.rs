@@ -25,6 +25,7 @@ pub use error::HostError;
 
 use engine::Engine;
 use memory::PAGE;
+pub(crate) use tiers::Errand;
 use tiers::{Memory, Store, Tiers};
 
 /// A file wants several small requests in flight: as many threads as serve each of its directions at least.
@@ -44,6 +45,10 @@ const WINDOW: u64 = 512 << 10;
 pub struct Host {
     engine: Engine<Tiers>,
     threads: Vec<u32>,
+    /// How much was done beside kernels and copies so far.
+    errands: u64,
+    /// Whether the machine runs kernels beside others.
+    beside: bool,
 }
 
 impl Host {
@@ -64,9 +69,28 @@ impl Host {
                 lanes.push((if file { threads.max(FILE_THREADS) } else { threads }, !sleepy));
             }
         }
+        lanes.push((1, false));
         let mut engine = Engine::new(Tiers::new(tiers), &lanes);
         windows.into_iter().for_each(|(lane, window)| engine.limit(lane, window));
-        Ok(Host { engine, threads: lanes.into_iter().map(|(threads, _)| threads).collect() })
+        let threads = lanes.into_iter().map(|(threads, _)| threads).collect();
+        Ok(Host { engine, threads, errands: 0, beside: machine.beside.is_some() })
+    }
+
+    /// Whether kernels may run beside others.
+    pub fn runs_beside(&self) -> bool {
+        self.beside
+    }
+
+    /// Has a thread of its own do something beside kernels and copies, one such thing after the other. Throttled tiers are
+    /// charged for the traffic. The ticket is one like those of copies; it must not be cancelled, and who waits for it may do
+    /// the work.
+    pub(crate) fn entrust(&mut self, errand: Errand) -> Ticket {
+        self.errands += 1;
+        let tiers = self.engine.mover();
+        let lane = tiers.errand_lane();
+        tiers.entrust(self.errands, errand);
+        let number = Place { tier: TierId(0), offset: Bytes(self.errands) };
+        self.engine.start(&CopyOrder { from: number, to: number, bytes: Bytes(1), after: &[] }, lane, 1)
     }
 
     /// Whether a tier is plain memory slowed down to stand in for another; reports must say so.
@@ -95,14 +119,7 @@ impl Host {
     /// have moved that much, beside whatever the copies moved. Other tiers charge by being what they are.
     pub fn charge(&mut self, traffic: &[Traffic], started: Nanos) {
         self.engine.nudge();
-        let clock = self.engine.mover().clock;
-        let reserve = |t: &Traffic| {
-            let throttle = self.memory(t.tier).throttle.as_ref()?;
-            Some(throttle.reserve(t.read, t.write, started))
-        };
-        if let Some(end) = traffic.iter().filter_map(reserve).max() {
-            clock.sleep(end);
-        }
+        self.engine.mover().charge(traffic, started);
     }
 
     fn memory(&self, tier: TierId) -> &Memory {

@@ -120,6 +120,7 @@ mod tests {
             latency: Nanos::ZERO,
             computable: true,
             caches: false,
+            rows: false,
             backing: tiercel_core::Backing::Throttled,
             price_per_gb: None,
         }

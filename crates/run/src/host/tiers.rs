@@ -3,11 +3,13 @@
 //! There are two kinds: memory that is mapped, whether plain, bound to a node, or a DAX file; and files. Bytes go
 //! straight between a file and the memory of a tier; only between two files do they stop over in a buffer.
 
+use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
-use tiercel_core::{Backing, Bytes, CopyError, CopyOrder, Nanos, Place, Tier};
+use tiercel_core::{Backing, Bytes, CopyError, CopyOrder, Nanos, Place, Tier, Traffic};
 
 use super::engine::Mover;
 use super::error::HostError;
@@ -35,6 +37,15 @@ const TURN: Nanos = Nanos(2_000_000);
 pub(crate) struct Tiers {
     pub(crate) clock: Clock,
     pub(crate) tiers: Vec<Memory>,
+    /// What is to be done beside kernels and copies and has not been begun, by number.
+    errands: Mutex<HashMap<u64, Errand>>,
+}
+
+/// Work that is no copy.
+pub(crate) struct Errand {
+    pub(crate) work: Box<dyn FnOnce() -> Result<(), String> + Send>,
+    /// What it moves on each tier, for those that are throttled.
+    pub(crate) traffic: Vec<Traffic>,
 }
 
 /// The memory of one tier.
@@ -54,7 +65,38 @@ pub(crate) enum Store {
 impl Tiers {
     /// The tiers, and a clock that starts now.
     pub(crate) fn new(tiers: Vec<Memory>) -> Tiers {
-        Tiers { clock: Clock::start(), tiers }
+        Tiers { clock: Clock::start(), tiers, errands: Mutex::default() }
+    }
+
+    /// The lane of errands: the one behind those of copies.
+    pub(crate) fn errand_lane(&self) -> usize {
+        self.tiers.len() * self.tiers.len()
+    }
+
+    /// Takes an errand for whoever carries the chunk of this number.
+    pub(crate) fn entrust(&self, number: u64, errand: Errand) {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner).insert(number, errand);
+    }
+
+    /// Does an errand.
+    fn run(&self, number: u64) -> Result<(), CopyError> {
+        let errand = self.errands.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let Some(Errand { work, traffic }) = errand else { return Ok(()) };
+        let started = self.clock.now();
+        work().map_err(CopyError)?;
+        self.charge(&traffic, started);
+        Ok(())
+    }
+
+    /// Returns when throttled tiers would have moved so much that was there to move since then.
+    pub(crate) fn charge(&self, traffic: &[Traffic], since: Nanos) {
+        let reserve = |t: &Traffic| {
+            let throttle = self.tiers[t.tier.index()].throttle.as_ref()?;
+            Some(throttle.reserve(t.read, t.write, since))
+        };
+        if let Some(end) = traffic.iter().filter_map(reserve).max() {
+            self.clock.sleep(end);
+        }
     }
 
     /// How much one thread should move at a time.
@@ -109,6 +151,9 @@ impl Tiers {
 
 impl Mover for Tiers {
     fn carry(&self, chunk: &Chunk, spare: &mut Buffer) -> Result<(), CopyError> {
+        if chunk.lane == self.errand_lane() {
+            return self.run(chunk.from.offset.0);
+        }
         let reserve = |place: Place, read, write| {
             let throttle = self.tiers[place.tier.index()].throttle.as_ref();
             throttle.map_or(Nanos::ZERO, |t| t.reserve(read, write, chunk.since))

@@ -36,12 +36,14 @@ pub mod simd;
 mod thin;
 mod update;
 
+use std::sync::Arc;
+
 use tiercel_core::Bytes;
 use tiercel_workload::graph::{DType, Graph, Node, Op, Value};
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Program, Tensor};
 
-use crate::stage::{Kernels, Turn, View, recycle};
+use crate::stage::{Aside, Kernels, Turn, View, recycle};
 use crate::world::Work;
 use args::{Args, Call, Moment, Places};
 use initial::Starts;
@@ -89,7 +91,7 @@ struct Entry {
 
 /// Runs the kernels of one program.
 pub struct Library {
-    entries: Vec<Entry>,
+    entries: Arc<[Entry]>,
     starts: Starts,
     values: Vec<Value>,
     pool: Pool,
@@ -147,6 +149,13 @@ impl Library {
     /// Multiplies the learning rate of every update by this from now on.
     pub fn set_rate(&mut self, factor: f32) {
         self.moment.rate = factor;
+    }
+
+    /// Counts an iteration after its last kernel.
+    fn count(&mut self, at: usize) {
+        if at + 1 == self.entries.len() {
+            self.moment.iteration += 1;
+        }
     }
 
     /// How many threads compute.
@@ -215,12 +224,7 @@ impl Kernels for Library {
             places.clear();
             places.extend(uses.iter().map(|u| work.slots[*u]));
         }
-        let scratch = match entry.workspace.map(|w| &mut views[work.slots[w]]) {
-            Some(View::Write(bytes)) => {
-                bytemuck::try_cast_slice_mut(std::mem::take(bytes)).map_err(|e| format!("workspace: {e}"))?
-            }
-            _ => &mut [],
-        };
+        let scratch = scratch_of(entry.workspace.map(|w| work.slots[w]), views)?;
         let done = match &entry.wide {
             None => {
                 let done = compute(Args { call: &entry.call, places, views, scratch, pool, moment: *moment });
@@ -237,14 +241,42 @@ impl Kernels for Library {
                 done
             }
         };
-        if at + 1 == self.entries.len() {
-            self.moment.iteration += 1;
-        }
-        done.map_err(|why| format!("{}: {why}", entry.name))
+        let done = done.map_err(|why| format!("{}: {why}", entry.name));
+        self.count(at);
+        done
+    }
+
+    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+        let at = work.step.0 as usize;
+        let entries = Arc::clone(&self.entries);
+        // What is widened needs more than this thread has at hand.
+        let entry = entries.get(at).filter(|entry| entry.wide.is_none())?;
+        let slots = |uses: &[usize]| uses.iter().map(|u| work.slots[*u]).collect();
+        let places = Places { inputs: slots(&entry.uses.inputs), outputs: slots(&entry.uses.outputs) };
+        let workspace = entry.workspace.map(|w| work.slots[w]);
+        let moment = self.moment;
+        self.count(at);
+        Some(Box::new(move |views| {
+            let entry = &entries[at];
+            let scratch = scratch_of(workspace, views)?;
+            let pool = &mut Pool::new(1);
+            let done = compute(Args { call: &entry.call, places: &places, views, scratch, pool, moment });
+            done.map(drop).map_err(|why| format!("{}: {why}", entry.name))
+        }))
     }
 
     fn finite(&self) -> bool {
         self.finite
+    }
+}
+
+/// The workspace among the views, as numbers.
+fn scratch_of<'v>(workspace: Option<usize>, views: &mut [View<'v>]) -> Result<&'v mut [f32], String> {
+    match workspace.map(|at| &mut views[at]) {
+        Some(View::Write(bytes)) => {
+            bytemuck::try_cast_slice_mut(std::mem::take(bytes)).map_err(|e| format!("workspace: {e}"))
+        }
+        _ => Ok(&mut []),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Bytes flow like water. Every link moves one copy at a time, in order, as the copy engine of the real world does;
 //! a copy takes the link's latency, then its bytes flow at the link's bandwidth or at what its tiers have left
 //! (`share.rs`); where the link has a spacing, the latency passes while the copy stands in line. A kernel that runs meanwhile draws on the same tiers as far as the machine's contention says, and
-//! slows down with them. Nothing is random: the same calls give the same times.
+//! slows down with them. Kernels beside others run one after the other, and draw on the tiers as well. Nothing is random: the same calls give the same times.
 
 mod share;
 
@@ -74,6 +74,8 @@ impl Open {
 
 /// A kernel that runs.
 struct Running {
+    /// When it began.
+    began: f64,
     /// How much of it is left: 1 when it begins.
     remaining: f64,
     /// How long it takes undisturbed, in nanoseconds.
@@ -94,6 +96,8 @@ pub struct Sim {
     lanes: BTreeMap<(TierId, TierId), Lane>,
     /// When copies that have ended were on their lanes, until they are forgotten.
     spans: BTreeMap<Ticket, Span>,
+    /// Kernels beside others, in order; the first of them runs.
+    aside: VecDeque<(Ticket, Running)>,
     shares: Shares,
     /// Whether a link has a spacing.
     spaced: bool,
@@ -120,6 +124,7 @@ impl Sim {
             open: Open::default(),
             lanes: BTreeMap::new(),
             spans: BTreeMap::new(),
+            aside: VecDeque::new(),
             tiers: Vec::new(),
         }
     }
@@ -167,7 +172,8 @@ impl Sim {
             let lane = self.transfers[ticket].lane;
             Demand::copy(lane.0, lane.1, self.speed(lane))
         });
-        let demands: Vec<Demand> = copies.chain(kernel.iter().map(|k| k.demand.clone())).collect();
+        let running = || kernel.as_deref().into_iter().chain(self.aside.front().map(|(_, aside)| aside));
+        let demands: Vec<Demand> = copies.chain(running().map(|k| k.demand.clone())).collect();
         let shares = self.shares.divide(&demands);
         // Bytes a nanosecond for each copy, and the moment at which each would end at that rate.
         let flows: Vec<(Ticket, f64, f64)> = flowing
@@ -179,11 +185,14 @@ impl Sim {
                 (*ticket, rate, clock + transfer.remaining / rate)
             })
             .collect();
-        let kernel_rate = kernel.as_ref().map(|k| shares[flows.len()] / k.alone);
-        let kernel_end = kernel.as_ref().zip(kernel_rate).map(|(k, rate)| clock + k.remaining / rate);
+        // The same for the kernel, and for the first of those beside it.
+        let paces: Vec<(f64, f64)> = running()
+            .zip(&shares[flows.len()..])
+            .map(|(k, share)| (share / k.alone, clock + k.remaining / (share / k.alone)))
+            .collect();
         // The next moment at which a rate changes.
         let beginnings = coming.iter().map(begins);
-        let ends = flows.iter().map(|(.., end)| *end).chain(kernel_end);
+        let ends = flows.iter().map(|(.., end)| *end).chain(paces.iter().map(|(_, end)| *end));
         let next = beginnings.chain(ends).fold(f64::INFINITY, f64::min);
         assert!(next.is_finite(), "nothing moves and something waits");
         self.clock = next;
@@ -194,10 +203,49 @@ impl Sim {
                 transfer.remaining -= (next - clock) * rate;
             }
         }
-        if let (Some(kernel), Some(rate)) = (kernel, kernel_rate) {
-            kernel.remaining -= (next - clock) * rate;
+        let mut paces = paces.into_iter();
+        let mut go_on = |running: Option<&mut Running>| {
+            let Some((running, (rate, end))) = running.and_then(|running| Some((running, paces.next()?)))
+            else {
+                return false;
+            };
+            running.remaining -= (next - clock) * rate;
+            end <= next
+        };
+        let ended = go_on(kernel);
+        if go_on(self.aside.front_mut().map(|(_, aside)| aside)) {
+            self.end_aside();
         }
-        kernel_end.is_some_and(|end| end <= next)
+        ended
+    }
+
+    /// The first of the kernels beside others has ended; the next begins.
+    fn end_aside(&mut self) {
+        if let Some((ticket, aside)) = self.aside.pop_front() {
+            self.open.end(ticket);
+            if self.spaced {
+                self.make_ready(ticket);
+            }
+            self.spans.insert(ticket, Span { began: whole(aside.began), ended: whole(self.clock) });
+        }
+        if let Some((_, next)) = self.aside.front_mut() {
+            next.began = self.clock;
+        }
+    }
+
+    /// A kernel that is about to run, and would take so much longer than alone.
+    fn running(&mut self, work: &Work<'_>, longer: f64) -> Running {
+        let alone = if work.cached {
+            let time = self.times.cached(&self.machine, work.kernel, work.traffic);
+            scaled(time, work.kernel.factor)
+        } else {
+            self.tiers.clear();
+            self.tiers.extend(work.slots.iter().map(|slot| work.places[*slot].0.tier));
+            self.times.chosen(&self.machine, work.kernel, &self.tiers)
+        };
+        let alone = alone.0.max(1) as f64 + longer;
+        let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9);
+        Running { began: self.clock, remaining: 1.0, alone, demand }
     }
 
     fn end(&mut self, ticket: Ticket) {
@@ -291,20 +339,21 @@ impl World for Sim {
     }
 
     fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
-        let alone = if work.cached {
-            let time = self.times.cached(&self.machine, work.kernel, work.traffic);
-            scaled(time, work.kernel.factor)
-        } else {
-            self.tiers.clear();
-            self.tiers.extend(work.slots.iter().map(|slot| work.places[*slot].0.tier));
-            self.times.chosen(&self.machine, work.kernel, &self.tiers)
-        };
-        let alone = alone.0.max(1) as f64;
-        let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9);
-        let mut running = Running { remaining: 1.0, alone, demand };
+        let mut running = self.running(work, 0.0);
         while !self.advance(Some(&mut running)) {}
         self.tick();
         Ok(())
+    }
+
+    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
+        let Some(beside) = self.machine.beside else { return self.compute(work).map(|()| None) };
+        let bytes: Bytes = work.traffic.iter().map(|t| t.read + t.write).sum();
+        let running = self.running(work, bytes.0 as f64 / beside.bandwidth.0 * 1e9);
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.open.begin(ticket);
+        self.aside.push_back((ticket, running));
+        Ok(Some(ticket))
     }
 
     fn measured(&self) -> bool {

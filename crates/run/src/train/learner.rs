@@ -21,7 +21,7 @@ use super::norm;
 use super::safetensors::Writer;
 use super::task::Task;
 use crate::kernels::narrow;
-use crate::stage::{Kernels, Turn, View, recycle};
+use crate::stage::{Aside, Kernels, Turn, View, recycle};
 use crate::world::Work;
 
 /// Which pass runs.
@@ -222,6 +222,15 @@ impl<K: Kernels> Kernels for Learner<K> {
                 Ok(())
             }
             Sink::File(writer) => writer.add(name, bytes).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Whether weights that are updated beside other kernels are finite shows in the next loss; the gradients have been
+    /// searched.
+    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+        match self.mode {
+            Mode::Training => self.training.kernels.aside(work),
+            Mode::Searching | Mode::Evaluation { .. } => None,
         }
     }
 

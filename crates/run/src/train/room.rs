@@ -54,6 +54,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         latency: Nanos::ZERO,
         computable,
         caches: false,
+        rows: false,
         backing,
         price_per_gb: None,
     };
@@ -75,6 +76,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         ],
         links: vec![link(0, 1, write), link(1, 0, read)],
         compute: Default::default(),
+        beside: None,
         kernels: None,
     };
     machine.tiers[1].capacity = ample(trace, machine.grain());

@@ -197,10 +197,14 @@ impl Parser {
         };
         let mut flops = 0;
         let mut flops_column = name.column;
-        if !line.rest.is_empty() {
+        if line.rest.first().is_some_and(|word| word.text != "beside") {
             line.keyword("flops")?;
             flops_column = line.rest.first().map_or(line.end, |word| word.column);
             flops = line.value("a whole number")?;
+        }
+        let beside = !line.rest.is_empty();
+        if beside {
+            line.keyword("beside")?;
         }
         line.done()?;
         let kernel = Kernel {
@@ -213,6 +217,7 @@ impl Parser {
             phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
+            beside,
             factor: 1.0,
         };
         self.open = Some(Open {

@@ -38,6 +38,9 @@ fn kernel(out: &mut String, trace: &Trace, kernel: &Kernel) -> std::fmt::Result 
     if kernel.flops > 0 {
         write!(out, " flops {}", kernel.flops)?;
     }
+    if kernel.beside {
+        write!(out, " beside")?;
+    }
     writeln!(out)?;
     kernel.reads.iter().try_for_each(|used| touch(out, trace, "read", used))?;
     kernel.writes.iter().try_for_each(|used| touch(out, trace, "write", used))?;
