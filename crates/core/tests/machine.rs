@@ -58,6 +58,28 @@ fn how_directions_and_copies_share_a_device_reads_back() {
 }
 
 #[test]
+fn what_runs_kernels_beside_others_and_who_reaches_rows_reads_back() {
+    let toml = SOUND.replace("price_per_gb = 7.85", "computable = false\nrows = true");
+    let toml = toml
+        .replace("[[tier]]\nname = \"fast\"", "[beside]\nbandwidth = \"4 GB/s\"\n[[tier]]\nname = \"fast\"");
+    let machine = Machine::parse(&toml).unwrap();
+    assert_eq!(machine.beside.map(|beside| beside.bandwidth), Some(Bandwidth::gb(4.0)));
+    assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine.clone()));
+    let serves = |tier: u8, used: u64| machine.tier(TierId(tier)).serves(Bytes(used), Bytes(100));
+    assert_eq!([serves(0, 100), serves(1, 100), serves(1, 99)], [true, false, true]);
+    refuse(
+        "latency = \"174 ns\"",
+        "computable = false\nrows = true\nbacking = \"file:/tmp\"",
+        expect!["machine `two`: tier `slow` is a file: kernels cannot reach rows of it"],
+    );
+    refuse(
+        "name = \"two\"",
+        "name = \"two\"\nbeside = { bandwidth = \"0 GB/s\" }",
+        expect!["machine `two`: beside: bandwidth must be above zero"],
+    );
+}
+
+#[test]
 fn bandwidth_follows_the_curve() {
     let machine = Machine::parse(SOUND).unwrap();
     let link = machine.link(TierId(0), TierId(1)).unwrap();
@@ -172,7 +194,7 @@ fn a_wrong_word_is_shown_where_it_stands() {
                |
             13 | latencey = "174 ns"
                | ^^^^^^^^
-            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `duplex`, `latency`, `computable`, `caches`, `backing`, `price_per_gb`
+            unknown field `latencey`, expected one of `name`, `capacity`, `read`, `write`, `combined`, `duplex`, `latency`, `computable`, `rows`, `caches`, `backing`, `price_per_gb`
         "#]],
     );
     refuse(

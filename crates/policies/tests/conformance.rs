@@ -22,7 +22,12 @@ struct Suite<W: Visible> {
 fn random_machine(random: &mut fastrand::Rng) -> Machine {
     let tiers = random.usize(2..=4);
     let capacities: Vec<u64> = (0..tiers).map(|tier| (random.u64(1..12) * 512) << tier).collect();
-    machine(&capacities, random.usize(1..=tiers))
+    let mut machine = machine(&capacities, random.usize(1..=tiers));
+    // Kernels may be able to reach rows of what they cannot work on.
+    for tier in machine.tiers.iter_mut().filter(|tier| !tier.computable) {
+        tier.rows = random.bool();
+    }
+    machine
 }
 
 impl<W: Visible + 'static> Suite<W> {
@@ -116,9 +121,20 @@ impl<W: Visible + 'static> Suite<W> {
                 (true, 1) => Access::ReadWrite,
                 (true, _) => Access::Read,
             };
-            operands.push(Operand { object, access, bytes: self.manager.size(object)? });
+            let size = self.manager.size(object)?;
+            let bytes = if self.random.u8(0..3) == 0 { Bytes(size.0 / 2) } else { size };
+            operands.push(Operand { object, access, bytes });
         }
-        self.run(&operands)
+        if self.random.u8(0..6) == 0 { self.run_beside(&operands) } else { self.run(&operands) }
+    }
+
+    /// A kernel that goes on while whatever comes next happens.
+    fn run_beside(&mut self, operands: &[Operand]) -> Result<(), Error> {
+        self.step += 1;
+        let step = Step(self.step);
+        self.policy.before(&mut self.manager, step, operands)?;
+        self.ledger.aside(&mut self.manager, step, operands)?;
+        self.policy.after(&mut self.manager, step, operands)
     }
 
     fn run(&mut self, operands: &[Operand]) -> Result<(), Error> {

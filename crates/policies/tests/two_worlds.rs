@@ -1,11 +1,12 @@
 //! The policy that is simulated is the policy that runs: the same trace gives the same decisions in both worlds, and
 //! the same results as all-fast memory.
 
-use tiercel_core::{Bytes, Event, Machine, Manager, TierId};
+use tiercel_core::{Bandwidth, Beside, Bytes, Event, Machine, Manager, TierId};
 use tiercel_policies::{BELOW, NAMES, TIMED, by_name};
 use tiercel_run::{Executor, Host, Sim, Stage, World};
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 use tiercel_workload::Trace;
+use tiercel_workload::trace::Phase;
 
 /// Plays a trace and returns what was decided, without what only time decides.
 fn play<W: World + 'static>(
@@ -25,7 +26,9 @@ fn play<W: World + 'static>(
     manager.drain().expect("no copy fails");
     manager.check().expect("the state is sound");
     let events = manager.take_events().into_iter().map(|stamped| stamped.event);
-    let decided = events.filter(|e| !matches!(e, Event::Stalled { .. } | Event::CopyEnded { .. }));
+    let decided = events.filter(|e| {
+        !matches!(e, Event::Stalled { .. } | Event::CopyEnded { .. } | Event::KernelReturned { .. })
+    });
     (decided.collect(), manager)
 }
 
@@ -48,8 +51,13 @@ fn decisions_are_the_same_in_both_worlds_and_results_as_in_fast_memory() {
     for_seeds(12, |seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let layers = random.u32(2..12);
-        let trace = random_trace(&mut random, layers, 4000);
-        let tight = tight_machine(&trace, &mut random);
+        let mut trace = random_trace(&mut random, layers, 4000);
+        let mut tight = tight_machine(&trace, &mut random);
+        // Some updates run beside what follows, where there is something to run them.
+        for kernel in trace.kernels.iter_mut().filter(|kernel| kernel.phase == Phase::Update) {
+            kernel.beside = random.bool();
+        }
+        tight.beside = random.bool().then_some(Beside { bandwidth: Bandwidth::gb(1.0) });
         let roomy = tight.clone().with_capacity(TierId(0), Bytes::mib(1));
         let stage = |machine: &Machine| {
             Stage::new(Host::open(machine).expect("a little memory"), Scramble::default())

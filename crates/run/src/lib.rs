@@ -19,6 +19,6 @@ pub use kernels::Library;
 pub use memory::{Array, Memory};
 pub use profile::{Profile, Profiled};
 pub use sim::Sim;
-pub use stage::{Kernels, Stage, Turn, View};
+pub use stage::{Aside, Kernels, Stage, Turn, View};
 pub use times::{KernelTime, Roofline};
 pub use world::{Work, World};

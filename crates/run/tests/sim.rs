@@ -1,8 +1,8 @@
 //! The simulated world keeps the time that the machine's figures say.
 
 use tiercel_core::{
-    Access, Backend, Bytes, Cause, CopyOrder, Event, Machine, Manager, Nanos, Operand, Place, Step, TierId,
-    Traffic,
+    Access, Backend, Bandwidth, Beside, Bytes, Cause, CopyOrder, Event, Machine, Manager, Nanos, Operand,
+    Place, Span, Step, TierId, Traffic,
 };
 use tiercel_run::{Sim, Work, World};
 use tiercel_workload::Kernel;
@@ -78,6 +78,38 @@ fn compute(sim: &mut Sim, flops: u64, traffic: &[Traffic]) {
         cached: true,
     };
     sim.compute(&work).unwrap();
+}
+
+#[test]
+fn a_kernel_beside_others_takes_none_of_their_time() {
+    let mut machine = machine(0.0);
+    machine.beside = Some(Beside { bandwidth: Bandwidth::gb(1.0) });
+    let mut sim = Sim::new(machine);
+    let kernel = kernel(1_000);
+    let traffic = [Traffic { tier: FAST, read: Bytes(3_000), write: Bytes(1_000) }];
+    let work = Work {
+        step: Step(0),
+        kernel: &kernel,
+        operands: &[],
+        places: &[],
+        slots: &[],
+        traffic: &traffic,
+        cached: true,
+    };
+    // A microsecond of arithmetic each, and four of bytes.
+    let first = sim.launch(&work).unwrap().expect("there is something to run it");
+    let second = sim.launch(&work).unwrap().expect("there is something to run it");
+    assert_eq!(sim.now(), Nanos::ZERO);
+    compute(&mut sim, 2_000, &[]);
+    assert_eq!((sim.now(), sim.done(first)), (Nanos(2_000), Ok(false)));
+    // A copy that has to wait for the first of them.
+    let late = sim.copy(CopyOrder { after: &[first], ..order(SLOW, FAST, 10_000) });
+    sim.wait(late).unwrap();
+    assert_eq!(sim.now(), Nanos(5_000 + 200 + 1_000));
+    assert_eq!((sim.done(first), sim.done(second)), (Ok(true), Ok(false)));
+    sim.wait(second).unwrap();
+    assert_eq!(sim.now(), Nanos(10_000));
+    assert_eq!(sim.span(second), Some(Span { began: Nanos(5_000), ended: Nanos(10_000) }));
 }
 
 #[test]

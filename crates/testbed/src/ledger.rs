@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tiercel_core::{Backend, Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Place, Step};
+use tiercel_core::{Backend, Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Place, Step, Ticket};
 use tiercel_run::Host;
 
 use crate::{Aside, Jumble};
@@ -11,11 +11,20 @@ use crate::{Aside, Jumble};
 pub trait Visible: Backend {
     /// The bytes at a place; nothing else may use them meanwhile.
     fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8];
+
+    /// Starts a kernel beside others, or hands it back where there is nothing to run it.
+    fn launch(&mut self, aside: Aside) -> Result<Ticket, Aside> {
+        Err(aside)
+    }
 }
 
 impl Visible for Jumble {
     fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8] {
         self.bytes_mut(place, size)
+    }
+
+    fn launch(&mut self, aside: Aside) -> Result<Ticket, Aside> {
+        Ok(Jumble::launch(self, aside))
     }
 }
 
@@ -90,10 +99,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Begins a kernel that runs beside others, and leaves it.
-    pub fn aside(
+    /// Begins a kernel that runs beside others, and leaves it; or ends it at once, where the world can do no better.
+    pub fn aside<W: Visible>(
         &mut self,
-        manager: &mut Manager<Jumble>,
+        manager: &mut Manager<W>,
         step: Step,
         operands: &[Operand],
     ) -> Result<(), Error> {
@@ -113,8 +122,15 @@ impl Ledger {
                 aside.reads.push((place, manager.backend_mut().bytes(place, size).to_vec()));
             }
         }
-        let ticket = manager.backend_mut().launch(aside);
-        manager.leave(step, operands, ticket);
+        match manager.backend_mut().launch(aside) {
+            Ok(ticket) => manager.leave(step, operands, ticket),
+            Err(Aside { writes, .. }) => {
+                for (place, bytes) in writes {
+                    manager.backend_mut().bytes(place, Bytes(bytes.len() as u64)).copy_from_slice(&bytes);
+                }
+                manager.end(step, operands);
+            }
+        }
         Ok(())
     }
 

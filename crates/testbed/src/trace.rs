@@ -1,7 +1,7 @@
 //! Random traces in the shape of training, and kernels whose results depend on every byte that they read.
 
-use tiercel_core::Bytes;
-use tiercel_run::{Kernels, View, Work};
+use tiercel_core::{Bytes, Operand};
+use tiercel_run::{Aside, Kernels, View, Work};
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, Use};
 
@@ -89,20 +89,37 @@ impl Kernels for Scramble {
     }
 
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
-        let mut state = digest(work.kernel.name.as_bytes());
-        for (view, operand) in views.iter().zip(work.operands) {
-            match view {
-                View::Read(bytes) => state = mix(state, digest(bytes)),
-                View::Write(bytes) if operand.access.reads() => state = mix(state, digest(bytes)),
-                View::Write(_) => {}
-            }
+        let state = scramble(&work.kernel.name, work.operands, views);
+        // When a kernel beside others ends is chance; what it made shows in what is made of that.
+        if !work.kernel.beside {
+            self.digest = mix(self.digest, state);
         }
-        for view in views {
-            if let View::Write(bytes) = view {
-                fill(bytes, state);
-            }
-        }
-        self.digest = mix(self.digest, state);
         Ok(())
     }
+
+    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+        let (name, operands) = (work.kernel.name.clone(), work.operands.to_vec());
+        Some(Box::new(move |views| {
+            scramble(&name, &operands, views);
+            Ok(())
+        }))
+    }
+}
+
+/// Fills what a kernel writes with a function of what it reads, and tells that.
+fn scramble(kernel: &str, operands: &[Operand], views: &mut [View<'_>]) -> u64 {
+    let mut state = digest(kernel.as_bytes());
+    for (view, operand) in views.iter().zip(operands) {
+        match view {
+            View::Read(bytes) => state = mix(state, digest(bytes)),
+            View::Write(bytes) if operand.access.reads() => state = mix(state, digest(bytes)),
+            View::Write(_) => {}
+        }
+    }
+    for view in views {
+        if let View::Write(bytes) = view {
+            fill(bytes, state);
+        }
+    }
+    state
 }

