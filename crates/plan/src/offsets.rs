@@ -175,19 +175,67 @@ pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort
     let steps = trace.kernels.len();
     let everything = |_| Excess(vec![machine.tiers[0].capacity.0 as f64 * LEAST; steps]);
     let stays = replay(plan, trace, machine).map_err(everything)?;
+    let held = held(trace, machine, &stays);
+    if held == stays {
+        return place(plan, trace, machine, effort, &stays, &held);
+    }
+    // Who can have other memory should not wait for a kernel beside others.
+    place(plan, trace, machine, effort, &stays, &held)
+        .or_else(|_| place(plan, trace, machine, effort, &stays, &stays))
+}
+
+/// Stays on the fastest tier as memory should be kept for them: where they end with a kernel that runs beside others, it will
+/// not have ended before long.
+fn held(trace: &Trace, machine: &Machine, stays: &[Stay]) -> Vec<Stay> {
+    let mut held = stays.to_vec();
+    if machine.beside.is_none() {
+        return held;
+    }
+    for (kernel, boundary) in trace.kernels.iter().zip(1..).filter(|(kernel, _)| kernel.beside) {
+        let uses = |stay: &Stay| {
+            kernel.reads.iter().chain(&kernel.writes).any(|u| u.tensor.0 as usize == stay.tensor)
+        };
+        for stay in held.iter_mut().filter(|stay| stay.tier == TierId(0) && stay.to == boundary && uses(stay))
+        {
+            stay.to = trace.kernels.len() as u32;
+        }
+    }
+    held
+}
+
+/// Gives every stay its offset, with memory kept for as long as `held` says.
+fn place(
+    plan: &mut Plan,
+    trace: &Trace,
+    machine: &Machine,
+    effort: &Effort,
+    stays: &[Stay],
+    held: &[Stay],
+) -> Result<(), Excess> {
+    let steps = trace.kernels.len();
     let mut places: Vec<Option<u64>> = vec![None; stays.len()];
     for tier in machine.tier_ids() {
         let capacity = machine.tier(tier).capacity;
         let here: Vec<usize> = (0..stays.len()).filter(|at| stays[*at].tier == tier).collect();
         let total: u64 = here.iter().map(|at| size(trace, machine, stays[*at].tensor)).sum();
-        if total <= capacity.0 {
+        if total <= capacity.0 && tier != TierId(0) {
             continue;
         }
-        let (buffers, owners) = buffers(trace, machine, &stays, &here);
+        let (buffers, owners) = buffers(trace, machine, held, &here);
         let brief = Effort { time: (effort.time / 8).min(PACKING), ..*effort };
-        match pack(&buffers, Some(capacity), &brief) {
-            Ok(packing) => {
-                for (offset, owners) in packing.offsets.iter().zip(owners) {
+        let packed = if total <= capacity.0 {
+            // Where there is room for all of them, none has to wait until a copy is done with another's memory.
+            let next = |end: &mut u64, buffer: &Buffer| {
+                *end += buffer.size.0;
+                Some(Bytes(*end - buffer.size.0))
+            };
+            Ok(buffers.iter().scan(0, next).collect())
+        } else {
+            pack(&buffers, Some(capacity), &brief).map(|packing| packing.offsets)
+        };
+        match packed {
+            Ok(offsets) => {
+                for (offset, owners) in offsets.into_iter().zip(owners) {
                     owners.into_iter().for_each(|stay| places[stay] = Some(offset.0));
                 }
             }
@@ -205,7 +253,7 @@ pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort
             None => _ = born.insert(stay.tensor, offset),
         }
     }
-    write_births(plan, trace, machine, &stays, &born);
+    write_births(plan, trace, machine, stays, &born);
     debug_assert_eq!(verify(plan, trace, machine), Ok(()));
     Ok(())
 }

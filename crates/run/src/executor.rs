@@ -194,6 +194,8 @@ impl<'t> Executor<'t> {
         for step in 0..self.scripts.len() {
             self.step(manager, policy, step)?;
         }
+        // An iteration has ended when all of its kernels have.
+        manager.rejoin(Step(self.scripts.len().saturating_sub(1) as u32))?;
         let time = manager.now() - began;
         policy.iteration_ended(manager)?;
         manager.note(|| Event::IterationEnded { iteration });

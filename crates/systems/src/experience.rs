@@ -30,14 +30,14 @@ impl Experience {
     }
 }
 
-/// A number for a trace: tensors by name and size, kernels by name and operands.
+/// A number for a trace: tensors by name and size, kernels by name and operands, and whether they run beside others.
 fn fingerprint(trace: &Trace) -> u64 {
     let mut hasher = DefaultHasher::new();
     for tensor in &trace.tensors {
         (&tensor.name, tensor.bytes.0).hash(&mut hasher);
     }
     for kernel in &trace.kernels {
-        kernel.name.hash(&mut hasher);
+        (&kernel.name, kernel.beside).hash(&mut hasher);
         kernel.reads.iter().chain(&kernel.writes).for_each(|used| used.tensor.hash(&mut hasher));
     }
     hasher.finish()

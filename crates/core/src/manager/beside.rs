@@ -6,7 +6,8 @@
 //! change what it reads, waits for it and for nothing else. So what a policy decides does not depend on how long it takes.
 
 use crate::backend::{Backend, Ticket};
-use crate::event::Event;
+use crate::error::Error;
+use crate::event::{Cause, Event};
 use crate::policy::Operand;
 use crate::region::RegionId;
 use crate::units::Step;
@@ -25,7 +26,8 @@ impl<B: Backend + ?Sized> Manager<B> {
         let writes: Vec<RegionId> = writes.into_iter().map(region).collect();
         self.note(|| Event::KernelLeft { step, ticket });
         self.let_go(operands);
-        let aside = Aside { step, reads: reads.clone(), writes: writes.clone() };
+        let object = operands.iter().find(|operand| operand.access.writes()).map(|operand| operand.object);
+        let aside = Aside { step, object, reads: reads.clone(), writes: writes.clone() };
         let flight = FlightId(self.flights.insert(Flight::new(ticket, Errand::Kernel(aside))));
         self.flying.push(flight);
         for region in reads {
@@ -34,5 +36,20 @@ impl<B: Backend + ?Sized> Manager<B> {
         for region in writes {
             self.regions.get_mut(region.0).expect("a primary exists").fill = Some(flight);
         }
+    }
+
+    /// Waits until every kernel beside others has ended; the time counts as a stall of the kernel at `step`.
+    pub fn rejoin(&mut self, step: Step) -> Result<(), Error> {
+        let aside = |id: &FlightId| match &self.flight(*id).errand {
+            Errand::Kernel(aside) => Some((*id, aside.object)),
+            Errand::Copy(_) => None,
+        };
+        for (flight, object) in self.flying.iter().filter_map(aside).collect::<Vec<_>>() {
+            match object {
+                Some(object) => self.stall(step, object, flight, Cause::Arrival)?,
+                None => self.finish(flight)?,
+            }
+        }
+        Ok(())
     }
 }

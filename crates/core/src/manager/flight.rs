@@ -66,6 +66,8 @@ pub(super) struct Freight {
 #[derive(Clone, Debug)]
 pub(super) struct Aside {
     pub(super) step: Step,
+    /// An object that it writes.
+    pub(super) object: Option<ObjectId>,
     pub(super) reads: Vec<RegionId>,
     pub(super) writes: Vec<RegionId>,
 }
