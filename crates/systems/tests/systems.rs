@@ -61,6 +61,28 @@ fn every_system_plays_on_every_kind_of_machine() {
     }
 }
 
+/// Tables of which a batch wants a few rows are of no use in fast memory: they stay where they are, even where one of them is
+/// more than there is.
+#[test]
+fn tables_need_not_move() {
+    let program = nets::find("dlrm").expect("built in").build(&nets::Options::default()).expect("sound");
+    for (name, beside) in [("optane-autotm", true), ("h200", false)] {
+        let (machine, times) = bench(name);
+        let little = Fast::Share(0.2).machine(&program.trace, &machine);
+        let largest = program.trace.tensors.iter().map(|tensor| tensor.bytes).max().expect("it has tables");
+        assert!(largest > little.tiers[0].capacity);
+        let run = |system: &str, machine: &Machine| {
+            let setting = Setting::of(&program, machine, &times).with(options());
+            simulate(named(system).expect("listed"), &setting, 2).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let (goal, ours) = (run("fast-only", &machine), run("tiercel", &little));
+        let slowdown = ours.time().0 as f64 / goal.time().0 as f64;
+        assert!(slowdown < 1.05, "{name}: {slowdown}");
+        let aside = ours.trace(&program.trace).kernels.iter().filter(|kernel| kernel.beside).count();
+        assert_eq!(aside > 0, beside, "{name}: {aside} kernels beside others");
+    }
+}
+
 #[test]
 fn names_are_unique_and_nearly_right_ones_are_recognised() {
     let names: Vec<&str> = ALL.iter().map(|system| system.name).collect();
@@ -96,7 +118,7 @@ fn too_little_memory_is_an_error_with_a_reason() {
     check(
         "cachedarrays-lm",
         expect![
-            "cachedarrays-lm: loading works on 72 KiB at once; the tiers that kernels can work on hold 64 KiB"
+            "cachedarrays-lm, kernel conv1.conv: step 0 works on 610 KiB at once; the tiers that kernels can work on hold 64 KiB"
         ],
     );
     check(
@@ -107,12 +129,14 @@ fn too_little_memory_is_an_error_with_a_reason() {
     );
     check(
         "memory-mode",
-        expect!["memory-mode: loading uses conv1.weight, which lies on host; kernels cannot work there"],
+        expect![
+            "memory-mode, kernel conv1.conv: step 0 uses images, which lies on host; kernels cannot work there"
+        ],
     );
     check(
         "first-touch",
         expect![
-            "first-touch: loading works on 72 KiB at once; the tiers that kernels can work on hold 64 KiB"
+            "first-touch, kernel conv1.conv: step 0 works on 610 KiB at once; the tiers that kernels can work on hold 64 KiB"
         ],
     );
 }

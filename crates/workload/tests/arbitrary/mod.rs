@@ -79,6 +79,7 @@ fn sound(at: usize, raw: RawKernel, tensors: &[Tensor], layers: usize, filled: &
             .filter(|a| !a.name.is_empty())
             .into_iter()
             .collect(),
+        beside: flops % 3 == 0,
         factor: 1.0,
     }
 }
