@@ -93,7 +93,11 @@ fn machine(machine: &Machine) -> Value {
 /// The tiers of a machine in a line.
 fn tiers(machine: &Machine) -> String {
     let tier = |tier: &tiercel_core::Tier| {
-        let reach = if tier.computable { "" } else { ", copies only" };
+        let reach = match (tier.computable, tier.rows) {
+            (true, _) => "",
+            (false, true) => ", copies and single rows only",
+            (false, false) => ", copies only",
+        };
         format!("{} of {} ({} read, {} write{reach})", tier.capacity, tier.name, tier.read, tier.write)
     };
     machine.tiers.iter().map(tier).collect::<Vec<_>>().join("; ")

@@ -67,17 +67,11 @@ fn kernel(flops: u64) -> Kernel {
 }
 
 fn compute(sim: &mut Sim, flops: u64, traffic: &[Traffic]) {
-    let kernel = kernel(flops);
-    let work = Work {
-        step: Step(0),
-        kernel: &kernel,
-        operands: &[],
-        places: &[],
-        slots: &[],
-        traffic,
-        cached: true,
-    };
-    sim.compute(&work).unwrap();
+    sim.compute(&work(&kernel(flops), traffic)).unwrap();
+}
+
+fn work<'a>(kernel: &'a Kernel, traffic: &'a [Traffic]) -> Work<'a> {
+    Work { step: Step(0), kernel, operands: &[], places: &[], slots: &[], traffic, cached: true }
 }
 
 #[test]
@@ -87,15 +81,7 @@ fn a_kernel_beside_others_takes_none_of_their_time() {
     let mut sim = Sim::new(machine);
     let kernel = kernel(1_000);
     let traffic = [Traffic { tier: FAST, read: Bytes(3_000), write: Bytes(1_000) }];
-    let work = Work {
-        step: Step(0),
-        kernel: &kernel,
-        operands: &[],
-        places: &[],
-        slots: &[],
-        traffic: &traffic,
-        cached: true,
-    };
+    let work = work(&kernel, &traffic);
     // A microsecond of arithmetic each, and four of bytes.
     let first = sim.launch(&work).unwrap().expect("there is something to run it");
     let second = sim.launch(&work).unwrap().expect("there is something to run it");
