@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use tiercel_core::Bytes;
 
 use crate::Program;
-use crate::graph::ValueId;
-use crate::parts::{PART, split, weights};
+use crate::graph::{Node, Op, ValueId};
+use crate::parts::{PART, fused, split, weights};
 use crate::recompute::{AGAIN, candidates, recompute};
 use crate::schedule::Updates;
 use crate::trace::Role;
@@ -131,7 +131,15 @@ impl Program {
                 known.insert(first_name(&kernel.name), scratch.bytes);
             }
         }
-        self.with_workspace(|_, node| known.get(first_name(&node.name)).copied().unwrap_or_default())
+        let own = |name: &str| known.get(name).copied().unwrap_or_default();
+        let need = |node: &Node| match (first_name(&node.name), &node.op) {
+            (name, Op::LinearBackwardUpdate { .. }) if own(name) == Bytes::ZERO => {
+                let most = fused::stands_for(name).iter().map(|name| own(name)).max().unwrap_or_default();
+                if most > Bytes::ZERO { most + fused::PIECE } else { most }
+            }
+            (name, _) => own(name),
+        };
+        self.with_workspace(|_, node| need(node))
     }
 }
 

@@ -3,13 +3,15 @@
 //! A row of the weights makes one column of the result. So a layer's kernel becomes several, each of which makes some
 //! columns; the gradient by the operand is added up part by part; and each part of the weights' gradient is used to update
 //! its part before the next is made. In a row, backward and update kernels take a part of the weights through all of them:
-//! it is fetched once, and its gradient need never leave the fast memory. Kernels sum over rows of weights in blocks, and
+//! it is fetched once, and its gradient need never leave the fast memory. Most often they are one kernel then (`fused.rs`),
+//! and there is no gradient. Kernels sum over rows of weights in blocks, and
 //! parts are whole blocks ([`ROWS`](super::ROWS)), so bits are the same.
 
 use std::collections::{HashMap, HashSet};
 
 use tiercel_core::Bytes;
 
+use super::fused::Fused;
 use super::{MOST, PART, ROWS};
 use crate::graph::{DType, Graph, Node, Op, Value, ValueId};
 use crate::trace::{Phase, Role};
@@ -177,11 +179,14 @@ impl<'g> Cut<'g> {
         let Row { weight, nodes, after } = std::mem::take(row);
         if let Some(weight) = weight {
             let (rows, step) = (self.old.value(weight).shape.dim(0), self.groups.steps[&weight]);
+            let fused = Fused::of(self.old, &nodes);
             for (index, first) in (0..rows).step_by(step as usize).enumerate() {
                 let part = Part { index: index as u64, first, rows: step.min(rows - first) };
-                for node in &nodes {
-                    let node = self.on_part(node, part);
-                    self.new.nodes.push(node);
+                let all = nodes.iter().map(|node| self.on_part(node, part));
+                let all: Vec<Node> = all.collect();
+                match &fused {
+                    Some(fused) => self.new.nodes.push(fused.on_part(&all, part.index)),
+                    None => self.new.nodes.extend(all),
                 }
             }
         }

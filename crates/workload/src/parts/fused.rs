@@ -1,0 +1,83 @@
+//! One kernel for all that changes a part of a weight: the gradient by the layer's operand, the weight's own gradient, and the
+//! update.
+//!
+//! Where updates are early, these kernels follow each other for every part, and the gradient of a part lives from one to the
+//! next only. A kernel that does all of it reads the part once and writes it once, and makes of its gradient a piece at a time,
+//! so the gradient is never a tensor. LOMO (Lv et al. 2023, "Full parameter fine-tuning for large language models with limited
+//! resources") fuses gradient and update of whole layers in this way. Numbers and the order in which they are summed are
+//! those of the single kernels.
+
+use tiercel_core::Bytes;
+
+use super::PART;
+use crate::graph::{Graph, Node, Op, Optimizer, ValueId};
+use crate::trace::Phase;
+
+/// The pieces of a gradient that such a kernel has at a time, on all threads together: its scratch memory is at most so much
+/// more than the larger one of the kernels that it stands for.
+pub const PIECE: Bytes = Bytes(256 << 10);
+
+/// The kernels of a layer that one can stand for, by their positions in the row.
+pub(super) struct Fused {
+    weight: usize,
+    data: Option<usize>,
+    update: usize,
+    name: String,
+    optimizer: Optimizer,
+}
+
+impl Fused {
+    /// How these kernels, which take a part of a weight one after the other, can be one; `None` where they cannot.
+    pub(super) fn of(graph: &Graph, row: &[&Node]) -> Option<Fused> {
+        let find = |wanted: fn(&Op) -> bool| row.iter().position(|node| wanted(&node.op));
+        let weight = find(|op| *op == Op::LinearBackwardWeight)?;
+        let data = find(|op| *op == Op::LinearBackwardData);
+        let update = find(|op| matches!(op, Op::Update(_)))?;
+        let (gradient, dy) = (row[weight].outputs[0], row[weight].inputs[1]);
+        let Op::Update(optimizer) = row[update].op else { return None };
+        // Nothing else comes between, all meet the same weight and the same gradient of the results, and what is added to a
+        // gradient of weights would have to be kept.
+        let alone = row.len() == 2 + usize::from(data.is_some()) && update + 1 == row.len();
+        let plain = row[weight].inputs.len() == 2 && row[update].inputs[1] == gradient;
+        let same = data.is_none_or(|at| row[at].inputs == [row[update].inputs[0], dy]);
+        let users = graph.nodes.iter().filter(|node| touches(graph, node, gradient)).count();
+        if !(alone && plain && same && users == 2) {
+            return None;
+        }
+        let op = Op::LinearBackwardUpdate { optimizer, data: data.is_some() };
+        let name = sibling(&row[weight].name, &op.name());
+        Some(Fused { weight, data, update, name, optimizer })
+    }
+
+    /// The one kernel for a part, from those that are there for it.
+    pub(super) fn on_part(&self, row: &[Node], part: u64) -> Node {
+        let (weight, update) = (&row[self.weight], &row[self.update]);
+        let data = self.data.map(|at| &row[at]);
+        let mut inputs = vec![weight.inputs[0], weight.inputs[1], update.inputs[0]];
+        inputs.extend(&update.inputs[2..]);
+        inputs.extend(data.and_then(|data| data.inputs.get(2)));
+        let mut outputs = update.outputs.clone();
+        outputs.extend(data.map(|data| data.outputs[0]));
+        outputs.extend(&weight.outputs[1..]);
+        let op = Op::LinearBackwardUpdate { optimizer: self.optimizer, data: data.is_some() };
+        let name = format!("{}{PART}{part}", self.name);
+        Node { name, op, inputs, outputs, layer: weight.layer, phase: Phase::Backward }
+    }
+}
+
+/// The names of the kernels whose scratch memory is that of one which stands for them, from its own without the part.
+pub(crate) fn stands_for(name: &str) -> [String; 2] {
+    [Op::LinearBackwardWeight, Op::LinearBackwardData].map(|op| sibling(name, &op.name()))
+}
+
+/// The name of another backward kernel of the same layer: kernels are called after what they differentiate and what they do.
+fn sibling(name: &str, op: &str) -> String {
+    let (layer, _) = name.rsplit_once('.').unwrap_or((name, ""));
+    let (_, does) = op.rsplit_once('.').unwrap_or(("", op));
+    format!("{layer}.{does}")
+}
+
+/// Whether a kernel reads or writes a value, by whatever name.
+fn touches(graph: &Graph, node: &Node, value: ValueId) -> bool {
+    node.inputs.iter().chain(&node.outputs).any(|v| graph.root(*v) == graph.root(value))
+}
