@@ -1,4 +1,4 @@
-//! All that changes a part of a linear layer's weights, in one go: gradients by the layer's operand, those of the weights, and
+//! All that changes a linear layer's weights, or a part of them, in one go: gradients by the layer's operand, those of the weights, and
 //! the update.
 //!
 //! The gradients of the samples come first, from the weights as they were. Then the weights are cut into pieces, of which a
@@ -9,12 +9,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tiercel_workload::graph::Optimizer;
+use tiercel_workload::graph::{Op, Optimizer};
 use tiercel_workload::parts::fused::PIECE;
 
 use super::args::{Args, Call};
 use super::gemm::{Bias, Extent, Matrix, Pack, Put, multiply_part};
-use super::linear::{SOME, column_sums, slopes, slopes_scratch};
+use super::linear::{self, SOME, column_sums};
 use super::room;
 use super::shallow;
 use super::shares::{Boxes, Each, Lattice, OneBox, Sheet};
@@ -74,26 +74,40 @@ impl Piece {
 /// Scratch numbers that a call needs: pieces of gradients, and room to pack in.
 pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     let e = extent(call);
-    threads * Piece::new(e, threads).scratch(e).max(slopes_scratch(samples(e)))
+    let data = match call.op {
+        Op::LinearBackwardUpdate { data: true, .. } => linear::data_scratch(samples(e), call.inputs[1].pitch),
+        _ => 0,
+    };
+    let each = Piece::new(e, threads).scratch(e).max(data);
+    // The gradient of a bias comes last.
+    (threads * each).max(room(e.rows))
 }
 
-/// Changes a part of a weight, and returns whether it and the gradient of its bias are finite.
-pub(super) fn change(mut args: Args<'_, '_>, optimizer: Optimizer, data: bool) -> Result<bool, String> {
-    let states = optimizer.states().len();
-    let (e, pitch, add) = (extent(args.call), args.call.inputs[1].pitch, args.call.inputs.len() > 3 + states);
-    let (x, dy, w) = (args.read(0)?, args.read(1)?, args.write(0)?);
-    let first = if states > 0 { Some(args.write(1)?) } else { None };
-    let second = if states > 1 { Some(args.write(2)?) } else { None };
-    let dx = if data { Some(args.write(1 + states)?) } else { None };
-    let db = args.write_optional(1 + states + usize::from(data))?;
+/// Changes a weight, or a part of it, and its bias where asked to; returns whether they are finite, and the bias's gradient.
+pub(super) fn change(
+    mut args: Args<'_, '_>,
+    optimizer: Optimizer,
+    data: bool,
+    bias: bool,
+) -> Result<bool, String> {
+    let count = 1 + optimizer.states().len();
+    let changed = if bias { 2 * count } else { count };
+    let (e, pitch, add) =
+        (extent(args.call), args.call.inputs[1].pitch, args.call.inputs.len() > 2 + changed);
+    let (x, dy) = (args.read(0)?, args.read(1)?);
+    let Weights { w, first, second } = weights(&mut args, 0, count)?;
+    let b = if bias { Some(weights(&mut args, count, count)?) } else { None };
+    let dx = if data { Some(args.write(changed)?) } else { None };
+    let db = args.write_optional(changed + usize::from(data))?;
     let scratch = args.scratch();
     if let Some(dx) = dx {
-        slopes(args.pool, samples(e), w, (dy, pitch), (dx, add), scratch);
+        linear::data(args.pool, samples(e), w, (dy, pitch), (dx, add), scratch);
     }
     let finite = AtomicBool::new(true);
     let (rule, piece) = (Rule::new(optimizer, args.moment), Piece::new(e, args.pool.threads()));
     let boxes = |numbers| Boxes::new(numbers, [e.rows, 1, 1, e.columns], [piece.rows, 1, 1, piece.columns]);
-    let all = (Each::new(scratch, piece.scratch(e)), boxes(w), first.map(boxes), second.map(boxes));
+    let (first, second) = ((count > 1).then(|| boxes(first)), (count > 2).then(|| boxes(second)));
+    let all = (Each::new(scratch, piece.scratch(e)), boxes(w), first, second);
     args.pool.each_of(e.rows * e.columns * e.depth, all, |_, (scratch, mut w, mut first, mut second)| {
         for unit in w.units() {
             let some = Changed {
@@ -112,7 +126,20 @@ pub(super) fn change(mut args: Args<'_, '_>, optimizer: Optimizer, data: bool) -
         column_sums(args.pool, dy, pitch, db, false);
         finite &= db.iter().all(|number| number.is_finite());
     }
+    if let Some(b) = b {
+        let db = &mut scratch[..e.rows];
+        column_sums(args.pool, dy, pitch, db, false);
+        finite &= rule.apply(b, db);
+    }
     Ok(finite)
+}
+
+/// A weight and its states, so many in all, from result `at` on.
+fn weights<'a>(args: &mut Args<'a, '_>, at: usize, count: usize) -> Result<Weights<'a>, String> {
+    let w = args.write(at)?;
+    let first = if count > 1 { args.write(at + 1)? } else { &mut [] };
+    let second = if count > 2 { args.write(at + 2)? } else { &mut [] };
+    Ok(Weights { w, first, second })
 }
 
 /// The weights of a piece, with what the optimizer remembers of them.
@@ -136,7 +163,8 @@ impl Changed<'_> {
         let (gradient, packed) = scratch.split_at_mut(piece.held(e));
         let (dy, b) = (&dy[rows.start..], Matrix::by_depth(&x[columns.start..], e.columns));
         if e.depth > SOME {
-            let (own, a) = (Extent::new(rows.len(), columns.len(), e.depth).deep(), Matrix::by_depth(dy, pitch));
+            let (own, a) =
+                (Extent::new(rows.len(), columns.len(), e.depth).deep(), Matrix::by_depth(dy, pitch));
             let to = &mut gradient[..rows.len() * columns.len()];
             let mut sheet = Sheet::new(to, Lattice::matrix(rows.len(), columns.len(), columns.len()));
             multiply_part(own, &a, &b, (&mut sheet.all(), &Put::new(Bias::None)), packed);

@@ -333,7 +333,9 @@ fn scratch(call: &Call, threads: usize) -> usize {
 fn compute(args: Args<'_, '_>) -> Result<bool, String> {
     let done = match &args.call.op {
         Op::Update(optimizer) => return update::whole(args, *optimizer),
-        Op::LinearBackwardUpdate { optimizer, data } => return fused::change(args, *optimizer, *data),
+        Op::LinearBackwardUpdate { optimizer, data, bias } => {
+            return fused::change(args, *optimizer, *data, *bias);
+        }
         Op::UpdateRows { optimizer, bag } => return embedding::update_rows(args, *optimizer, *bag),
         Op::Conv(_) => conv::forward(args),
         Op::ConvBackwardData(_) => conv::backward_data(args),

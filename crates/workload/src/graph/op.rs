@@ -216,14 +216,17 @@ pub enum Op {
     LinearBackwardData,
     /// x, dy → dw, db?. Where these are operands too, what they hold is added to, in place.
     LinearBackwardWeight,
-    /// x, dy, w, state.., dx? → w, state.., dx?, db?: all that the two kernels before and [`Op::Update`] do to a layer, while
-    /// no more than a piece of the weights' gradient is there at a time. w and the states are changed in place. Where dx is an
-    /// operand too, what it holds is added to, in place; it comes from w as it was before.
+    /// x, dy, w, state.., b?, its state.., dx? → w, state.., b?, its state.., dx?, db?: all that the two kernels before and
+    /// [`Op::Update`] do to a layer, while no more than a piece of the weights' gradient is there at a time. Weights, biases and
+    /// states are changed in place. Where dx is an operand too, what it holds is added to, in place; it comes from w as it was
+    /// before.
     LinearBackwardUpdate {
         /// The rule by which w changes.
         optimizer: Optimizer,
         /// Whether there is a dx.
         data: bool,
+        /// Whether b changes, too; otherwise there may be a db.
+        bias: bool,
     },
     /// a `[.., m, k]`, b `[.., k, n]` → y `[.., m, n]`; the leading axes agree. A transposed operand is stored
     /// with its last two axes exchanged.

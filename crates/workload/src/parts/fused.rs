@@ -1,34 +1,36 @@
-//! One kernel for all that changes a part of a weight: the gradient by the layer's operand, the weight's own gradient, and the
-//! update.
+//! One kernel for all that changes a weight or a part of it: the gradient by the layer's operand, the weight's own gradient, and
+//! the update, of the bias, too.
 //!
 //! Where updates are early, these kernels follow each other for every part, and the gradient of a part lives from one to the
 //! next only. A kernel that does all of it reads the part once and writes it once, and makes of its gradient a piece at a time,
-//! so the gradient is never a tensor. LOMO (Lv et al. 2023, "Full parameter fine-tuning for large language models with limited
+//! so the gradient is never a tensor. Weights that stay whole have the same where others are in parts. LOMO (Lv et al. 2023, "Full parameter fine-tuning for large language models with limited
 //! resources") fuses gradient and update of whole layers in this way. Numbers and the order in which they are summed are
 //! those of the single kernels.
 
 use tiercel_core::Bytes;
 
-use super::PART;
-use crate::graph::{Graph, Node, Op, Optimizer, ValueId};
+use super::weights::OUTPUTS;
+use crate::graph::{DType, Graph, Node, Op, Optimizer, ValueId};
 use crate::trace::Phase;
 
 /// The pieces of a gradient that such a kernel has at a time, on all threads together: its scratch memory is at most so much
 /// more than the larger one of the kernels that it stands for.
 pub const PIECE: Bytes = Bytes(256 << 10);
 
-/// The kernels of a layer that one can stand for, by their positions in the row.
+/// The kernels of a layer that one can stand for, by their positions in the row, and that of the bias among the updates that
+/// come after it.
 pub(super) struct Fused {
     weight: usize,
     data: Option<usize>,
     update: usize,
+    pub(super) bias: Option<usize>,
     name: String,
     optimizer: Optimizer,
 }
 
 impl Fused {
     /// How these kernels, which take a part of a weight one after the other, can be one; `None` where they cannot.
-    pub(super) fn of(graph: &Graph, row: &[&Node]) -> Option<Fused> {
+    pub(super) fn of(graph: &Graph, row: &[&Node], after: &[&Node]) -> Option<Fused> {
         let find = |wanted: fn(&Op) -> bool| row.iter().position(|node| wanted(&node.op));
         let weight = find(|op| *op == Op::LinearBackwardWeight)?;
         let data = find(|op| *op == Op::LinearBackwardData);
@@ -40,28 +42,40 @@ impl Fused {
         let alone = row.len() == 2 + usize::from(data.is_some()) && update + 1 == row.len();
         let plain = row[weight].inputs.len() == 2 && row[update].inputs[1] == gradient;
         let same = data.is_none_or(|at| row[at].inputs == [row[update].inputs[0], dy]);
-        let users = graph.nodes.iter().filter(|node| touches(graph, node, gradient)).count();
-        if !(alone && plain && same && users == 2) {
+        let users = |v| graph.nodes.iter().filter(|node| touches(graph, node, v)).count();
+        let many = graph.value(gradient).shape.dim(0) > OUTPUTS;
+        if !(alone && plain && same && many && users(gradient) == 2) {
             return None;
         }
-        let op = Op::LinearBackwardUpdate { optimizer, data: data.is_some() };
+        // The bias changes in the same way, and its gradient has room beside that of the weights.
+        let slope = row[weight].outputs.get(1).filter(|v| users(**v) == 2);
+        let changes = |node: &&Node| node.op == row[update].op && node.inputs.get(1) == slope;
+        let plain = |node: &&Node| {
+            let value = graph.value(node.inputs[0]);
+            let (small, states) = (value.shape.bytes(value.dtype) <= PIECE, optimizer.states().len());
+            small && value.dtype == DType::F32 && value.shape.rank() == 1 && node.inputs.len() == 2 + states
+        };
+        let bias = slope.and_then(|_| after.iter().position(|node| changes(node) && plain(node)));
+        let op = Op::LinearBackwardUpdate { optimizer, data: data.is_some(), bias: bias.is_some() };
         let name = sibling(&row[weight].name, &op.name());
-        Some(Fused { weight, data, update, name, optimizer })
+        Some(Fused { weight, data, update, bias, name, optimizer })
     }
 
-    /// The one kernel for a part, from those that are there for it.
-    pub(super) fn on_part(&self, row: &[Node], part: u64) -> Node {
-        let (weight, update) = (&row[self.weight], &row[self.update]);
-        let data = self.data.map(|at| &row[at]);
+    /// The one kernel, from those of a row like the one that was looked at, and the update of the bias where it has one.
+    pub(super) fn node(&self, row: &[&Node], bias: Option<&Node>) -> Node {
+        let (weight, update) = (row[self.weight], row[self.update]);
+        let data = self.data.map(|at| row[at]);
         let mut inputs = vec![weight.inputs[0], weight.inputs[1], update.inputs[0]];
         inputs.extend(&update.inputs[2..]);
+        inputs.extend(bias.iter().flat_map(|bias| bias.inputs.iter().take(1).chain(&bias.inputs[2..])));
         inputs.extend(data.and_then(|data| data.inputs.get(2)));
         let mut outputs = update.outputs.clone();
+        outputs.extend(bias.iter().flat_map(|bias| &bias.outputs));
         outputs.extend(data.map(|data| data.outputs[0]));
-        outputs.extend(&weight.outputs[1..]);
-        let op = Op::LinearBackwardUpdate { optimizer: self.optimizer, data: data.is_some() };
-        let name = format!("{}{PART}{part}", self.name);
-        Node { name, op, inputs, outputs, layer: weight.layer, phase: Phase::Backward }
+        outputs.extend(weight.outputs[1..].iter().filter(|_| bias.is_none()));
+        let (optimizer, data, bias) = (self.optimizer, data.is_some(), bias.is_some());
+        let op = Op::LinearBackwardUpdate { optimizer, data, bias };
+        Node { name: self.name.clone(), op, inputs, outputs, layer: weight.layer, phase: Phase::Backward }
     }
 }
 
