@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use tiercel_core::Bytes;
 
 use crate::Program;
-use crate::graph::{Node, Op, ValueId};
+use crate::graph::{Node, ValueId};
 use crate::parts::{PART, fused, split, weights};
 use crate::recompute::{AGAIN, candidates, recompute};
 use crate::schedule::Updates;
@@ -132,12 +132,15 @@ impl Program {
             }
         }
         let own = |name: &str| known.get(name).copied().unwrap_or_default();
-        let need = |node: &Node| match (first_name(&node.name), &node.op) {
-            (name, Op::LinearBackwardUpdate { .. }) if own(name) == Bytes::ZERO => {
-                let most = fused::stands_for(name).iter().map(|name| own(name)).max().unwrap_or_default();
-                if most > Bytes::ZERO { most + fused::PIECE } else { most }
+        let need = |node: &Node| {
+            let name = first_name(&node.name);
+            match fused::stands_for(&node.op.name(), name).filter(|_| own(name) == Bytes::ZERO) {
+                None => own(name),
+                Some(names) => {
+                    let most = names.iter().map(|name| own(name)).max().unwrap_or_default();
+                    if most > Bytes::ZERO { most + fused::PIECE } else { most }
+                }
             }
-            (name, _) => own(name),
         };
         self.with_workspace(|_, node| need(node))
     }

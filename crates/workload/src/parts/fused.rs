@@ -79,9 +79,12 @@ impl Fused {
     }
 }
 
-/// The names of the kernels whose scratch memory is that of one which stands for them, from its own without the part.
-pub(crate) fn stands_for(name: &str) -> [String; 2] {
-    [Op::LinearBackwardWeight, Op::LinearBackwardData].map(|op| sibling(name, &op.name()))
+/// The names of the two large kernels that one of this type and this name, without the part, stands for, if it does for any;
+/// there may be only the first.
+pub fn stands_for(op: &str, name: &str) -> Option<[String; 2]> {
+    let single = [Op::LinearBackwardWeight, Op::LinearBackwardData];
+    let fused = op.starts_with("linear.backward-") && single.iter().all(|single| single.name() != op);
+    fused.then(|| single.map(|single| sibling(name, &single.name())))
 }
 
 /// The name of another backward kernel of the same layer: kernels are called after what they differentiate and what they do.
