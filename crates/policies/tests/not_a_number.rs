@@ -2,7 +2,10 @@
 
 mod classroom;
 
+use std::sync::Arc;
+
 use classroom::{Home, task, trainer};
+use tiercel_core::Bytes;
 use tiercel_run::train::data::{Part, Request};
 use tiercel_run::train::{Data, Settings, Split, Synthetic, Task, TrainError};
 use tiercel_workload::graph::{Builder, DType, Init, Op, Optimizer, ValueId};
@@ -81,6 +84,27 @@ fn a_weight_that_an_update_spoils_is_named() {
     let (iteration, kernel, tensor, _) = breakdown(&task, Synthetic);
     assert_eq!(iteration, 0);
     assert_eq!(kernel, format!("{tensor}.update"));
+}
+
+/// Where a weight changes without a gradient, in parts, the part is named that is spoilt.
+#[test]
+fn a_part_of_a_weight_that_changes_at_once_is_named() {
+    let mut b = Builder::new("fragile", DType::F32);
+    let x = b.input("x", [16, 40]);
+    b.layer("one");
+    let x = b.linear(x, 600);
+    b.layer("classes");
+    let logits = b.linear(x, 10);
+    let loss = b.cross_entropy(logits, "labels");
+    b.train(&[loss], Optimizer::Sgd { rate: f32::MAX, momentum: 0.0, decay: 1e3 });
+    let whole = task(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 16);
+    let parts = whole.training.updating_early().in_parts(Bytes::kib(50)).expect("a large weight");
+    let (iteration, kernel, tensor, text) = breakdown(&whole.played_as(Arc::new(parts)), Synthetic);
+    assert_eq!(iteration, 0, "{text}");
+    // The kernel that changes just that: `one.linear.backward-sgd.part1` for `one.weight.part1`.
+    let (layer, part) = tensor.split_once('.').expect("a layer's");
+    let part = part.strip_prefix("weight").or(part.strip_prefix("bias")).expect("a weight or a bias");
+    assert_eq!(kernel, format!("{layer}.linear.backward-sgd{part}"), "{text}");
 }
 
 /// Data that is sound for a while.

@@ -84,6 +84,11 @@ fn bits_do_not_depend_on_the_parts_that_weights_are_in() {
                 };
                 assert!(weights(&parts) > weights(&program), "{width}: no weight is in parts");
                 assert_eq!(parts.graph.parameters(), program.graph.parameters());
+                // Where updates are early, the gradient of a weight in parts is never there.
+                let is_part = |name: &str| name.contains(".weight.grad.part");
+                let gradients = parts.trace.tensors.iter().filter(|tensor| is_part(&tensor.name)).count();
+                let early = parts.rewriting().early_updates;
+                assert!(gradients == 0 || !early, "{width} wide: {gradients} gradients in parts");
                 assert_eq!(train(parts), expected, "{width} wide, {batch} samples, parts of {limit}");
             }
         }

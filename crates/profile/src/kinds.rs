@@ -21,12 +21,14 @@ pub const FITTED: [(&str, &str); 13] = [
 ];
 
 /// Operations that are not fitted, each with the kind that stands for it.
-const ALIKE: [(&str, &str); 46] = [
+const ALIKE: [(&str, &str); 48] = [
     ("conv-transposed", "conv.backward-data"),
     ("conv-transposed.backward-data", "conv"),
     ("conv-transposed.backward-weight", "conv.backward-weight"),
     ("linear.backward-data", "linear"),
     ("linear.backward-weight", "linear"),
+    ("linear.backward-sgd", "linear"),
+    ("linear.backward-adamw", "linear"),
     ("matmul", "linear"),
     ("attention", "linear"),
     ("attention.backward", "linear"),

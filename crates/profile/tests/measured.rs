@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tiercel_core::{Machine, Nanos, TierId};
+use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_profile::{Kept, Survey, machines};
 use tiercel_run::KernelTime;
 use tiercel_run::kernels::prepare;
@@ -190,4 +190,37 @@ fn a_file_that_makes_no_sense_is_measured_again() {
         let after = Kept::open_in(&folder.0, 1);
         assert_eq!((after.complaint(), after.len()), (None, 1));
     }
+}
+
+/// A kernel that changes weights without a gradient takes what those that it stands for take, until it is measured itself.
+#[test]
+fn kernels_that_stand_for_others_have_times_too() {
+    let folder = Folder::new("fused");
+    let options = nets::Options { batch: Some(16), width: Some(600), ..nets::Options::default() };
+    let whole = prepare(nets::find("mlp").expect("built in").build(&options).expect("sound"), THREADS);
+    let parts = whole.updating_early().in_parts(Bytes::kib(800)).expect("large weights");
+    let machine = machine();
+    let measured = |program: &Program| {
+        let survey = Survey::new(program, &machine, THREADS);
+        let mut kept = Kept::open_in(&folder.0, THREADS);
+        assert!(survey.measure(&mut kept, || true).expect("measured"));
+        survey.times(&kept)
+    };
+    let (of_whole, of_parts) = (measured(&whole), measured(&parts));
+    let named = |program: &Program, name: &str| {
+        program.trace.kernels.iter().find(|kernel| kernel.name == name).expect("a kernel").clone()
+    };
+    let single = |does: &str| {
+        let kernel = named(&whole, &format!("hidden2.linear.backward-{does}"));
+        of_whole.time(&machine, &kernel, &everywhere(&kernel, 0)).0 as f64
+    };
+    let together = single("weight") + single("data");
+    let fused = parts.trace.kernels.iter().filter(|k| k.name.starts_with("hidden2.linear.backward-sgd.part"));
+    let told: f64 = fused.map(|k| of_whole.time(&machine, k, &everywhere(k, 0)).0 as f64).sum();
+    assert!((1.0..1.5).contains(&(told / together)), "{told} for {together}");
+    let one = named(&parts, "hidden2.linear.backward-sgd.part0");
+    let (fast, slow) = (everywhere(&one, 0), everywhere(&one, 1));
+    assert!(of_whole.time(&machine, &one, &slow) > of_whole.time(&machine, &one, &fast));
+    assert!(of_whole.of(&one).is_empty() && !of_parts.of(&one).is_empty());
+    assert!(of_parts.time(&machine, &one, &fast) > Nanos::ZERO);
 }

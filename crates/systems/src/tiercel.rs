@@ -27,7 +27,7 @@ use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
 use crate::planning::Planner;
 use crate::swaps::{CAPUCHIN, VDNN};
-use crate::{Choices, Experience, Prepared, Room, Setting, System, SystemError};
+use crate::{Choices, Experience, Options, Prepared, Room, Setting, System, SystemError};
 use again::is_far;
 use search::{Search, Tried, Way, planned};
 
@@ -66,6 +66,12 @@ const TABLE: u64 = 8;
 /// part: moving and computing less at a time costs more than it saves.
 const PARTS: [u64; 2] = [4, 8];
 const PART: Bytes = Bytes(1 << 20);
+
+/// With at most so many tensors a plan is made in no time. Then there are so many for every share, which differ by chance: to
+/// the planner, which has all copies end with the iteration, many seem alike that do not play alike, because the next
+/// iteration begins while the last copies fly.
+const LIGHT: usize = 100;
+const PLANS: u64 = 8;
 
 /// How far from the bound a plan that moves whole tensors is before parts are tried.
 const LARGE: f64 = 1.015;
@@ -177,15 +183,24 @@ impl Search {
     /// Tries to work on large activations and weights in parts; returns the size of the best, where that is better.
     fn parts(&mut self, setting: &Setting<'_>, program: &Program) -> Option<Bytes> {
         let fast = setting.machine.tiers[0].capacity;
+        let plans = if program.trace.tensors.len() <= LIGHT { PLANS } else { 1 };
         let mut found = None;
-        for share in PARTS {
-            let limit = Bytes(fast.0 / share).max(PART);
-            if self.done() || found == Some(limit) {
-                break;
-            }
-            let Some(rewritten) = program.in_parts(limit) else { continue };
+        let mut limits = PARTS.map(|share| Bytes(fast.0 / share).max(PART)).to_vec();
+        limits.dedup();
+        for limit in limits {
+            let rewritten = if self.done() { None } else { program.in_parts(limit) };
+            let Some(rewritten) = rewritten.map(Arc::new) else { continue };
             let before = self.best.as_ref().map(|best| best.time);
-            self.consider(planned(&self.share(setting), Some(Arc::new(rewritten))));
+            for chance in 0..plans {
+                if self.done() {
+                    break;
+                }
+                let share = self.share(setting);
+                let options = Options { seed: share.options.seed.wrapping_add(chance), ..share.options };
+                // What is known of one plan would lead to the same again.
+                let experience = share.experience.filter(|_| chance == 0);
+                self.consider(planned(&Setting { options, experience, ..share }, Some(rewritten.clone())));
+            }
             if self.best.as_ref().map(|best| best.time) != before {
                 found = Some(limit);
             }

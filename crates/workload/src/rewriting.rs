@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use tiercel_core::Bytes;
 
 use crate::Program;
-use crate::graph::{Op, ValueId};
-use crate::parts::{PART, split, weights};
+use crate::graph::{Node, Op, ValueId};
+use crate::parts::{PART, fused, split, weights};
 use crate::recompute::{AGAIN, candidates, recompute};
 use crate::schedule::Updates;
 use crate::trace::Role;
@@ -161,7 +161,18 @@ impl Program {
             }
         }
         self.mark_beside();
-        self.with_workspace(|_, node| known.get(first_name(&node.name)).copied().unwrap_or_default())
+        let own = |name: &str| known.get(name).copied().unwrap_or_default();
+        let need = |node: &Node| {
+            let name = first_name(&node.name);
+            match fused::stands_for(&node.op.name(), name).filter(|_| own(name) == Bytes::ZERO) {
+                None => own(name),
+                Some(names) => {
+                    let most = names.iter().map(|name| own(name)).max().unwrap_or_default();
+                    if most > Bytes::ZERO { most + fused::PIECE } else { most }
+                }
+            }
+        };
+        self.with_workspace(|_, node| need(node))
     }
 }
 

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use tiercel_core::{Backing, Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
 use tiercel_run::host::supply;
 use tiercel_run::{HostError, KernelTime, Profile, Roofline};
+use tiercel_workload::parts::fused;
 use tiercel_workload::rewriting::{first_name, is_part};
 use tiercel_workload::{Kernel, Program, Trace};
 
@@ -293,6 +294,24 @@ impl Measured {
         Some((&whole.placed, part))
     }
 
+    /// How long one takes that stands for several which were measured: what they do together in as much time, and slower
+    /// tiers as bandwidths have it. What it saves by doing all at once is not known before it is measured itself.
+    fn together(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Option<Nanos> {
+        let fastest = |tiers: &[TierId]| tiers.iter().all(|tier| *tier == TierId(0));
+        let (mut flops, mut time) = (0, 0.0);
+        for name in fused::stands_for(&kernel.op, first_name(&kernel.name))? {
+            // As many operations at least, but for those of an update, which are far fewer.
+            let known = self.kernels.get(&name).into_iter().flatten();
+            let entry = known.filter(|entry| entry.flops >= kernel.flops / 4).min_by_key(|entry| entry.flops);
+            let Some(entry) = entry else { continue };
+            flops += entry.flops;
+            time += entry.placed.iter().find(|(places, _)| fastest(places))?.1.0 as f64;
+        }
+        let each = |tiers: &[TierId]| Roofline.time(machine, kernel, tiers).0.max(1) as f64;
+        let slower = each(tiers) / each(&vec![TierId(0); tiers.len()]);
+        (flops > 0).then(|| Nanos((time * kernel.flops as f64 / flops as f64 * slower) as u64))
+    }
+
     fn entry(&mut self, kernel: &Kernel) -> &mut Vec<Placed> {
         let known = self.kernels.entry(first_name(&kernel.name).to_string()).or_default();
         let at = known.iter().position(|entry| entry.flops == kernel.flops).unwrap_or_else(|| {
@@ -305,7 +324,10 @@ impl Measured {
 
 impl KernelTime for Measured {
     fn time(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Nanos {
-        let Some((known, part)) = self.find(kernel) else { return Roofline.time(machine, kernel, tiers) };
+        let Some((known, part)) = self.find(kernel) else {
+            let together = self.together(machine, kernel, tiers);
+            return together.unwrap_or_else(|| Roofline.time(machine, kernel, tiers));
+        };
         if let Some((_, time)) = known.iter().find(|(places, _)| part == 1.0 && places == tiers) {
             return *time;
         }

@@ -68,8 +68,8 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
     if call.op == Op::Linear && narrow(e) && !call.outputs[0].is_apart() {
         return threads * room(e.depth * Tile::here().lanes);
     }
-    if call.op == Op::LinearBackwardData && e.depth <= SHALLOW && !call.inputs[1].is_apart() {
-        return threads * shallow::scratch(e);
+    if call.op == Op::LinearBackwardData {
+        return threads * data_scratch(e, call.inputs[1].pitch);
     }
     if call.op == Op::Linear && shallow_results(e) {
         return threads * shallow::scratch(e);
@@ -84,8 +84,7 @@ pub(super) fn scratch(call: &Call, threads: usize) -> usize {
         return room(e.columns * e.rows) + threads * turned_extent(e).scratch();
     }
     match &call.op {
-        Op::Linear | Op::LinearBackwardData if e.rows <= FEW => 0,
-        Op::LinearBackwardData => slopes_scratch(e) * threads,
+        Op::Linear if e.rows <= FEW => 0,
         _ => e.scratch() * threads,
     }
 }
@@ -122,17 +121,41 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), String> {
 
 pub(super) fn backward_data(mut args: Args<'_, '_>) -> Result<(), String> {
     let (w, dy) = (args.read(0)?, args.read(1)?);
-    let (e, from, dx, scratch) = (extent(args.call), args.call.inputs[1], args.write(0)?, args.scratch());
-    if e.depth <= SHALLOW && !from.is_apart() {
-        let a = Lying { numbers: dy, row: e.depth, along: 1 };
-        shallow::multiply(args.pool, e, a, &Matrix::by_depth(w, e.columns), (dx, Bias::None), scratch);
-    } else if e.rows <= FEW {
-        few::slopes(args.pool, e, w, dy, (dx, false));
-    } else {
-        let add = args.call.inputs.len() > 2;
-        slopes(args.pool, e, w, (dy, from.pitch), (dx, add), scratch);
-    }
+    let (e, pitch, dx, scratch) =
+        (extent(args.call), args.call.inputs[1].pitch, args.write(0)?, args.scratch());
+    let add = args.call.inputs.len() > 2;
+    data(args.pool, e, w, (dy, pitch), (dx, add), scratch);
     Ok(())
+}
+
+/// The gradients of samples, rows of what they come from a pitch apart, on top of what is there already where `add`.
+pub(super) fn data(
+    pool: &mut Pool,
+    e: Extent,
+    w: &[f32],
+    (dy, pitch): (&[f32], usize),
+    (dx, add): (&mut [f32], bool),
+    scratch: &mut [f32],
+) {
+    if e.depth <= SHALLOW && pitch == e.depth {
+        let a = Lying { numbers: dy, row: e.depth, along: 1 };
+        shallow::multiply(pool, e, a, &Matrix::by_depth(w, e.columns), (dx, Bias::None), scratch);
+    } else if e.rows <= FEW {
+        few::slopes(pool, e, w, dy, (dx, false));
+    } else {
+        slopes(pool, e, w, (dy, pitch), (dx, add), scratch);
+    }
+}
+
+/// Scratch numbers of one thread for these.
+pub(super) fn data_scratch(e: Extent, pitch: usize) -> usize {
+    if e.depth <= SHALLOW && pitch == e.depth {
+        shallow::scratch(e)
+    } else if e.rows <= FEW {
+        0
+    } else {
+        slopes_scratch(e)
+    }
 }
 
 pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), String> {
@@ -178,6 +201,7 @@ const _: () = assert!(FEW as u64 <= parts::FEW && SOME as u64 <= parts::FEW, "pa
 
 /// Outputs up to which the weights' gradients are sums of what the layer reads, each times a number.
 const HANDFUL: usize = 4;
+const _: () = assert!(HANDFUL as u64 <= weights::OUTPUTS, "so few outputs have kernels of their own");
 
 /// Outputs, or inputs, up to which a layer has products of little depth or of few rows.
 const SHALLOW: usize = 16;

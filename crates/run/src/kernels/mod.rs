@@ -15,6 +15,7 @@ mod conv;
 mod elementwise;
 mod embedding;
 mod few;
+mod fused;
 pub mod gemm;
 mod initial;
 mod interaction;
@@ -343,6 +344,7 @@ fn scratch(call: &Call, threads: usize) -> usize {
         Op::Linear | Op::LinearBackwardData | Op::LinearBackwardWeight | Op::MatMul { .. } => {
             linear::scratch(call, threads)
         }
+        Op::LinearBackwardUpdate { .. } => fused::scratch(call, threads),
         Op::Conv(_) | Op::ConvBackwardData(_) | Op::ConvBackwardWeight(_) => conv::scratch(call, threads),
         Op::CrossEntropy if call.outputs[0].shape.elements() as usize != call.len(1) => call.len(1),
         Op::BinaryCrossEntropy | Op::MeanSquare => call.len(0).div_ceil(loss::PIECE),
@@ -363,6 +365,9 @@ fn scratch(call: &Call, threads: usize) -> usize {
 fn compute(args: Args<'_, '_>) -> Result<bool, String> {
     let done = match &args.call.op {
         Op::Update(optimizer) => return update::whole(args, *optimizer),
+        Op::LinearBackwardUpdate { optimizer, data, bias } => {
+            return fused::change(args, *optimizer, *data, *bias);
+        }
         Op::UpdateRows { optimizer, bag } => return embedding::update_rows(args, *optimizer, *bag),
         Op::Conv(_) => conv::forward(args),
         Op::ConvBackwardData(_) => conv::backward_data(args),

@@ -17,7 +17,7 @@ const PACKED: usize = 8192;
 const BAND: usize = 4096;
 
 /// Columns that are packed at a time.
-fn band(e: Extent) -> usize {
+pub(super) fn band(e: Extent) -> usize {
     let wide = Tile::here().columns();
     let most = (PACKED / e.depth.max(1) / wide * wide).clamp(wide, BAND);
     e.columns.next_multiple_of(wide).min(most)

@@ -386,7 +386,7 @@ fn watches(program: &Program) -> Vec<Vec<Watch>> {
             let at = |id: ValueId| operand(program, step, id);
             for id in &node.outputs {
                 let (value, Some(at)) = (graph.value(*id), at(*id)) else { continue };
-                let update = node.phase == Phase::Update && value.role == Role::Weight;
+                let update = node.op.optimizer().is_some() && value.role == Role::Weight;
                 let gradient =
                     node.phase == Phase::Backward && program.tensor(*id).is_some_and(|t| used.contains(&t));
                 match node.op {

@@ -69,11 +69,8 @@ impl Task {
 
     /// The learning rate of the first update, before any schedule.
     pub fn rate(&self) -> Option<f32> {
-        self.training.graph.nodes.iter().find_map(|node| match node.op {
-            Op::Update(optimizer) | Op::UpdateRows { optimizer, .. } => Some(match optimizer {
-                Optimizer::Sgd { rate, .. } | Optimizer::AdamW { rate, .. } => rate,
-            }),
-            _ => None,
+        self.training.graph.nodes.iter().find_map(|node| match node.op.optimizer()? {
+            Optimizer::Sgd { rate, .. } | Optimizer::AdamW { rate, .. } => Some(rate),
         })
     }
 }
@@ -81,7 +78,10 @@ impl Task {
 /// The program with this learning rate in all its updates.
 pub fn with_rate(mut program: Program, rate: f32) -> Program {
     for node in &mut program.graph.nodes {
-        if let Op::Update(optimizer) | Op::UpdateRows { optimizer, .. } = &mut node.op {
+        if let Op::Update(optimizer)
+        | Op::UpdateRows { optimizer, .. }
+        | Op::LinearBackwardUpdate { optimizer, .. } = &mut node.op
+        {
             match optimizer {
                 Optimizer::Sgd { rate: old, .. } | Optimizer::AdamW { rate: old, .. } => *old = rate,
             }

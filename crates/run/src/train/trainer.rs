@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use tiercel_core::{Error, Machine, Manager, Policy, Step, TierId};
-use tiercel_workload::trace::Phase;
 use tiercel_workload::{Program, Tensor};
 
 use super::checkpoint::{self, Checkpoint, CheckpointError, Progress};
@@ -307,7 +306,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         let Some(seen) = self.learner().fault.take() else {
             return self.located(error, Some(&self.task.training));
         };
-        let updating = self.task.training.node(seen.step).phase == Phase::Update;
+        let updating = self.task.training.node(seen.step).op.optimizer().is_some();
         let first = if updating { None } else { self.search(turn) };
         self.not_finite(first.unwrap_or(seen))
     }

@@ -50,6 +50,9 @@ pub fn macs(graph: &Graph, node: &Node) -> u64 {
         Op::Linear => result(0).saturating_mul(last(0)),
         Op::LinearBackwardData => result(0).saturating_mul(last(1)),
         Op::LinearBackwardWeight => operand(0).saturating_mul(last(1)),
+        Op::LinearBackwardUpdate { data, .. } => {
+            operand(0).saturating_mul(last(1)).saturating_mul(1 + u64::from(*data))
+        }
         Op::MatMul { transpose_a, .. } => {
             let shape = node.inputs.first().map(|v| graph.value(*v).shape);
             let k = shape.map_or(1, |s| {
@@ -116,6 +119,10 @@ pub fn flops(graph: &Graph, node: &Node) -> u64 {
         Op::UpdateRows { optimizer, .. } => {
             let rows = touched_rows(graph, node).saturating_mul(row(graph, node));
             return rows.saturating_mul(4 * (1 + optimizer.states().len() as u64));
+        }
+        Op::LinearBackwardUpdate { optimizer, .. } => {
+            let changed = operand(graph, node, 2).saturating_mul(4 * (1 + optimizer.states().len() as u64));
+            return macs(graph, node).saturating_mul(2).saturating_add(changed);
         }
         Op::Update(optimizer) => 4 * (1 + optimizer.states().len() as u64),
         Op::Activate(_) | Op::ActivateBackward(_) | Op::Add | Op::Mul | Op::Scale { .. } | Op::SumTo => 1,

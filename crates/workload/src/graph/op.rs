@@ -216,6 +216,18 @@ pub enum Op {
     LinearBackwardData,
     /// x, dy → dw, db?. Where these are operands too, what they hold is added to, in place.
     LinearBackwardWeight,
+    /// x, dy, w, state.., b?, its state.., dx? → w, state.., b?, its state.., dx?, db?: all that the two kernels before and
+    /// [`Op::Update`] do to a layer, while no more than a piece of the weights' gradient is there at a time. Weights, biases and
+    /// states are changed in place. Where dx is an operand too, what it holds is added to, in place; it comes from w as it was
+    /// before.
+    LinearBackwardUpdate {
+        /// The rule by which w changes.
+        optimizer: Optimizer,
+        /// Whether there is a dx.
+        data: bool,
+        /// Whether b changes, too; otherwise there may be a db.
+        bias: bool,
+    },
     /// a `[.., m, k]`, b `[.., k, n]` → y `[.., m, n]`; the leading axes agree. A transposed operand is stored
     /// with its last two axes exchanged.
     MatMul {
@@ -401,6 +413,9 @@ impl Op {
             Op::Linear => "linear",
             Op::LinearBackwardData => "linear.backward-data",
             Op::LinearBackwardWeight => "linear.backward-weight",
+            Op::LinearBackwardUpdate { optimizer, .. } => {
+                return format!("linear.backward-{}", optimizer.name());
+            }
             Op::MatMul { .. } => "matmul",
             Op::BatchNorm { .. } => "batch-norm",
             Op::BatchNormBackward => "batch-norm.backward",
@@ -448,6 +463,16 @@ impl Op {
             Op::UpdateRows { optimizer, .. } => return format!("{}-rows", optimizer.name()),
         };
         fixed.to_string()
+    }
+
+    /// The rule by which it changes weights, if it changes any.
+    pub fn optimizer(&self) -> Option<Optimizer> {
+        match self {
+            Op::Update(optimizer)
+            | Op::UpdateRows { optimizer, .. }
+            | Op::LinearBackwardUpdate { optimizer, .. } => Some(*optimizer),
+            _ => None,
+        }
     }
 
     /// What the results beyond the first are called; the first has the name of its node.

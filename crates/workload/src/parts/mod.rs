@@ -2,13 +2,14 @@
 //!
 //! A tensor that takes up much of the fast memory, or more than there is, can hardly be moved while kernels run. So a
 //! graph is rewritten: a large tensor becomes several, and a kernel becomes several that each work on a part. Activations
-//! are parted by the samples of the batch (`batches.rs`), weights of linear layers by their rows (`weights.rs`). What
-//! comes out is an ordinary graph, so schedules, plans, checks and most kernels need to know nothing of it; every number is
+//! are parted by the samples of the batch (`batches.rs`), weights of linear layers by their rows (`weights.rs`), where
+//! one kernel may then do all that changes a part (`fused.rs`). What comes out is an ordinary graph, so schedules, plans, checks and most kernels need to know nothing of it; every number is
 //! computed from the same numbers in the same order, so bits are the same.
 //!
 //! TSPLIT (Nie et al., ICDE 2022) splits tensors in this way for GPUs, without regard to the bits.
 
 mod batches;
+pub mod fused;
 pub mod weights;
 
 use tiercel_core::Bytes;

@@ -3,13 +3,15 @@
 //! A row of the weights makes one column of the result. So a layer's kernel becomes several, each of which makes some
 //! columns; the gradient by the operand is added up part by part; and each part of the weights' gradient is used to update
 //! its part before the next is made. In a row, backward and update kernels take a part of the weights through all of them:
-//! it is fetched once, and its gradient need never leave the fast memory. Kernels sum over rows of weights in blocks, and
+//! it is fetched once, and its gradient need never leave the fast memory. Most often they are one kernel then (`fused.rs`),
+//! and there is no gradient. Kernels sum over rows of weights in blocks, and
 //! parts are whole blocks ([`ROWS`](super::ROWS)), so bits are the same.
 
 use std::collections::{HashMap, HashSet};
 
 use tiercel_core::Bytes;
 
+use super::fused::Fused;
 use super::{MOST, PART, ROWS};
 use crate::graph::{DType, Graph, Node, Op, Value, ValueId};
 use crate::trace::{Phase, Role};
@@ -20,17 +22,20 @@ pub const SAMPLES: u64 = 16;
 /// Weights with rows that are no longer are left whole for the same reason.
 pub const SHORT: u64 = 16;
 
+/// So are kernels of weights with no more rows left single.
+pub const OUTPUTS: u64 = 4;
+
 /// The rows that a part of each weight has, by the weight's name.
 type Steps = HashMap<String, u64>;
 
 /// The same graph with weights of more than `limit` in parts of about that size; `None` where there are none that could be.
 pub(super) fn split(graph: &Graph, limit: Bytes) -> Option<Graph> {
-    let large = |weight: &Value| {
+    let step = |weight: &Value| {
         let (rows, bytes) = (weight.shape.dim(0), weight.shape.bytes(weight.dtype));
         let parts = bytes.0.div_ceil(limit.0.max(1)).min(MOST);
-        Some(rows.div_ceil(parts.max(1)).next_multiple_of(ROWS)).filter(|step| *step < rows)
+        Some(rows.div_ceil(parts.max(1)).next_multiple_of(ROWS).min(rows))
     };
-    cut(graph, large)
+    cut(graph, step)
 }
 
 /// The same graph with the weights in parts that have them in another graph of the same network, cut at the same rows.
@@ -45,10 +50,10 @@ pub(crate) fn like(graph: &Graph, other: &Graph) -> Option<Graph> {
     cut(graph, |weight| steps.get(&weight.name).copied())
 }
 
-/// The same graph with weights cut after as many rows as `step` says.
+/// The same graph with weights cut after as many rows as `step` says, if that is before the end of any.
 fn cut(graph: &Graph, step: impl Fn(&Value) -> Option<u64>) -> Option<Graph> {
     let groups = Groups::new(graph, step);
-    if groups.steps.is_empty() {
+    if !groups.steps.iter().any(|(weight, step)| *step < graph.value(*weight).shape.dim(0)) {
         return None;
     }
     let new = Graph { nodes: Vec::with_capacity(graph.nodes.len()), ..graph.clone() };
@@ -174,14 +179,24 @@ struct Cut<'g> {
 impl<'g> Cut<'g> {
     /// Puts the kernels of a row, part by part.
     fn part_by_part(&mut self, row: &mut Row<'g>) {
-        let Row { weight, nodes, after } = std::mem::take(row);
+        let Row { weight, nodes, mut after } = std::mem::take(row);
         if let Some(weight) = weight {
             let (rows, step) = (self.old.value(weight).shape.dim(0), self.groups.steps[&weight]);
+            let fused = Fused::of(self.old, &nodes, &after);
+            let bias = fused.as_ref().and_then(|fused| fused.bias).map(|at| after.remove(at));
             for (index, first) in (0..rows).step_by(step as usize).enumerate() {
                 let part = Part { index: index as u64, first, rows: step.min(rows - first) };
-                for node in &nodes {
-                    let node = self.on_part(node, part);
-                    self.new.nodes.push(node);
+                let mut on = |node: &Node| if step < rows { self.on_part(node, part) } else { node.clone() };
+                let (all, bias): (Vec<Node>, _) = (nodes.iter().map(|n| on(n)).collect(), bias.map(&mut on));
+                match &fused {
+                    Some(fused) => {
+                        let mut node = fused.node(&all.iter().collect::<Vec<_>>(), bias.as_ref());
+                        if step < rows {
+                            node.name = format!("{}{PART}{}", node.name, part.index);
+                        }
+                        self.new.nodes.push(node);
+                    }
+                    None => self.new.nodes.extend(all),
                 }
             }
         }
