@@ -61,6 +61,9 @@ pub struct Iteration {
     /// When it ended, or the run did.
     #[serde(rename = "ended_ns")]
     pub ended: Nanos,
+    /// Time in which its inputs were filled, which does not count.
+    #[serde(rename = "loading_ns", default)]
+    pub loading: Nanos,
     /// Time in kernels.
     #[serde(rename = "compute_ns")]
     pub compute: Nanos,
@@ -81,7 +84,7 @@ pub struct Iteration {
 impl Iteration {
     /// How long it took.
     pub fn time(&self) -> Nanos {
-        self.ended.saturating_sub(self.began)
+        self.ended.saturating_sub(self.began).saturating_sub(self.loading)
     }
 
     /// Time in neither kernels nor waiting: what deciding costs.
@@ -510,7 +513,11 @@ impl Digest {
         kernel.span.ended = at;
         let time = length(kernel.span);
         let alone = self.run.header.kernels.get(step.0 as usize).and_then(|k| k.fast_ns);
-        if let Some(iteration) = self.iteration.as_mut().filter(|_| step != Step::LOAD) {
+        if step == Step::LOAD {
+            if let Some(iteration) = &mut self.iteration {
+                iteration.loading = Nanos(iteration.loading.0.saturating_add(time.0));
+            }
+        } else if let Some(iteration) = &mut self.iteration {
             iteration.compute = Nanos(iteration.compute.0.saturating_add(time.0));
             let sum = iteration.alone.zip(alone).map(|(sum, alone)| Nanos(sum.0.saturating_add(alone)));
             iteration.alone = sum;

@@ -33,7 +33,8 @@ struct Script {
 /// What one iteration took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Iteration {
-    /// From its first kernel's hints to the end of its last kernel.
+    /// From when its inputs are wanted to the end of its last kernel, without the time in which the inputs were filled:
+    /// waiting for their memory counts, making data does not.
     pub time: Nanos,
     /// Time that kernels waited for copies.
     pub stall: Nanos,
@@ -105,7 +106,7 @@ impl<'t> Executor<'t> {
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
     ) -> Result<(), Error> {
-        self.load(manager, policy, |tensor| tensor.persistent)
+        self.load(manager, policy, |tensor| tensor.persistent).map(drop)
     }
 
     /// Hands the contents of tensors that outlive iterations to the world, one after the other, between iterations: those
@@ -148,13 +149,14 @@ impl<'t> Executor<'t> {
     }
 
     /// Makes tensors that no kernel makes and gives them their first contents: those that outlive iterations, once,
-    /// and each iteration's own inputs.
+    /// and each iteration's own inputs. Returns the time that filling them took.
     fn load<W: World + 'static>(
         &mut self,
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
         which: impl Fn(&Tensor) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Nanos, Error> {
+        let mut time = Nanos::ZERO;
         for (index, tensor) in self.trace.tensors.iter().enumerate().filter(|(_, t)| which(t)) {
             if self.objects[index].is_some() {
                 continue;
@@ -166,12 +168,14 @@ impl<'t> Executor<'t> {
             policy.before(manager, Step::LOAD, &operands)?;
             manager.begin(Step::LOAD, &operands)?;
             let place = manager.place(object).expect("a kernel's operand has a place");
+            let began = manager.now();
             let loaded = manager.backend_mut().load(tensor, place);
+            time += manager.now() - began;
             manager.end(Step::LOAD, &operands);
             loaded.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
             policy.after(manager, Step::LOAD, &operands)?;
         }
-        Ok(())
+        Ok(time)
     }
 
     /// Plays the trace once.
@@ -183,11 +187,11 @@ impl<'t> Executor<'t> {
         if self.iterations == 0 {
             self.prepare(manager, policy)?;
         }
-        self.load(manager, policy, is_fed)?;
         let iteration = self.iterations;
         manager.note(|| Event::IterationBegan { iteration });
         let began = manager.now();
         let Totals { stall, fetched, evicted, .. } = *manager.totals();
+        let loading = self.load(manager, policy, is_fed)?;
         for ahead in 0..self.lookahead.min(self.scripts.len()) {
             self.announce(manager, policy, ahead)?;
         }
@@ -196,7 +200,7 @@ impl<'t> Executor<'t> {
         }
         // An iteration has ended when all of its kernels have.
         manager.rejoin(Step(self.scripts.len().saturating_sub(1) as u32))?;
-        let time = manager.now() - began;
+        let time = (manager.now() - began).saturating_sub(loading);
         policy.iteration_ended(manager)?;
         manager.note(|| Event::IterationEnded { iteration });
         self.iterations += 1;
