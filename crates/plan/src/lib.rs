@@ -25,6 +25,7 @@ pub mod problem;
 pub mod recompute;
 mod residence;
 mod room;
+mod rounds;
 mod rows;
 mod scope;
 mod sequence;

@@ -12,9 +12,10 @@ use tiercel_run::KernelTime;
 use tiercel_workload::Trace;
 
 use crate::implementations::{ByWay, widen};
-use crate::layout::{Buffer, LayoutError, Packing, pack};
+use crate::layout::{Buffer, LayoutError, Packing};
 use crate::plan::{Action, Birth, Plan};
 use crate::problem::{Formulation, PlanError, Problem};
+use crate::rounds::{Round, pack_rounds};
 use crate::solve::{Effort, Solution, near, solve_again, solve_warm};
 use crate::verify::{Flaw, Stay, replay, verify};
 use crate::warm::{Known, TIE};
@@ -221,7 +222,7 @@ fn place(
         if total <= capacity.0 && tier != TierId(0) {
             continue;
         }
-        let (buffers, owners) = buffers(trace, machine, held, &here);
+        let (buffers, owners, rounds) = buffers(trace, machine, held, &here);
         let brief = Effort { time: (effort.time / 8).min(PACKING), ..*effort };
         let packed = if total <= capacity.0 {
             // Where there is room for all of them, none has to wait until a copy is done with another's memory.
@@ -231,7 +232,7 @@ fn place(
             };
             Ok(buffers.iter().scan(0, next).collect())
         } else {
-            pack(&buffers, Some(capacity), &brief).map(|packing| packing.offsets)
+            pack_rounds(&buffers, &rounds, capacity, &brief)
         };
         match packed {
             Ok(offsets) => {
@@ -266,20 +267,26 @@ pub(crate) fn size(trace: &Trace, machine: &Machine, tensor: usize) -> u64 {
     bytes.round_up(machine.grain()).unwrap_or(bytes).0
 }
 
-/// One buffer a stay; the first and the last stay of a tensor that ends where it began are one, which lasts.
+/// One buffer a stay; the first and the last stay of a tensor that ends where it began are one, which lasts, or is away in
+/// between.
 fn buffers(
     trace: &Trace,
     machine: &Machine,
     stays: &[Stay],
     here: &[usize],
-) -> (Vec<Buffer>, Vec<Vec<usize>>) {
+) -> (Vec<Buffer>, Vec<Vec<usize>>, Vec<Round>) {
     let end = trace.kernels.len() as u32;
     let mut first: BTreeMap<usize, usize> = BTreeMap::new();
     let (mut buffers, mut owners): (Vec<Buffer>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
     for &at in here {
         let stay = stays[at];
         let persistent = trace.tensors[stay.tensor].persistent;
         if let Some(&known) = first.get(&stay.tensor).filter(|_| persistent && stay.to == end) {
+            let away = (buffers[known].upper, u64::from(stay.from));
+            if away.0 < away.1 {
+                rounds.push(Round { buffer: known, away });
+            }
             buffers[known].upper = u64::from(end);
             owners[known].push(at);
             continue;
@@ -296,7 +303,7 @@ fn buffers(
         buffers.push(buffer);
         owners.push(vec![at]);
     }
-    (buffers, owners)
+    (buffers, owners, rounds)
 }
 
 /// Writes down where tensors are born, besides those that may be anywhere on the fastest tier.

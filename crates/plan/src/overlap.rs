@@ -70,11 +70,7 @@ impl<P: Prices> Ground<'_, P> {
             let born = i == 0 && !item.persistent && !item.fed;
             let dies = i + 1 == visits && !item.persistent;
             let before = &rests[i];
-            // What outlives the iteration ends at the very place where it began, so on the fastest tier it stays.
-            let tied = item.persistent && start == 0 && self.left[start].is_some();
-            let strays = |s: usize| tied && usize::from(self.states.all[s].tier) != start;
-            let using = |s: usize| if strays(s) { f64::INFINITY } else { self.using(item, i, s) };
-            let using: Vec<f64> = (0..count).map(using).collect();
+            let using: Vec<f64> = (0..count).map(|s| self.using(item, i, s)).collect();
             let arrive = |to: usize| {
                 let ways = before.iter().enumerate().filter(|(_, b)| b.cost.is_finite());
                 let ways = ways.filter_map(|(from, b)| match born {
@@ -87,7 +83,7 @@ impl<P: Prices> Ground<'_, P> {
                 (0..count).map(|to| if using[to].is_finite() { arrive(to) } else { NOWHERE }).collect();
             let stretch = rest(item, i + 1, steps);
             let leave = |to: usize| {
-                let holding = if strays(to) { f64::INFINITY } else { self.hold(to, stretch) };
+                let holding = self.hold(to, stretch);
                 if holding.is_infinite() {
                     return NOWHERE;
                 }

@@ -67,9 +67,9 @@ const TABLE: u64 = 8;
 const PARTS: [u64; 2] = [4, 8];
 const PART: Bytes = Bytes(1 << 20);
 
-/// With at most so many tensors a plan is made in no time. Then there are so many for every share, which differ by chance: to
-/// the planner, which has all copies end with the iteration, many seem alike that do not play alike, because the next
-/// iteration begins while the last copies fly.
+/// With at most so many tensors a plan is made in no time. Then there are so many for every share, which differ by chance: few
+/// tensors are large beside the fast memory, so which plans can be packed is partly chance, and so is how they play, because
+/// the next iteration begins while the last copies fly.
 const LIGHT: usize = 100;
 const PLANS: u64 = 8;
 
