@@ -19,6 +19,9 @@ pub(crate) struct Ground<'a, P: Prices> {
     pub(crate) prices: &'a P,
 }
 
+/// With at most so many tensors, those that outlive the iteration may leave the fastest tier and come back to it.
+const ROAMING: usize = 200;
+
 /// The cheapest way to a state so far, and from which boundary on the tensor is at rest in it.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
@@ -70,7 +73,15 @@ impl<P: Prices> Ground<'_, P> {
             let born = i == 0 && !item.persistent && !item.fed;
             let dies = i + 1 == visits && !item.persistent;
             let before = &rests[i];
-            let using: Vec<f64> = (0..count).map(|s| self.using(item, i, s)).collect();
+            // What outlives the iteration ends at the very place where it began. Where tensors are many, such places are hard to
+            // find, so what begins on the fastest tier stays there.
+            let tied = item.persistent
+                && start == 0
+                && self.left[start].is_some()
+                && self.problem.items.len() > ROAMING;
+            let strays = |s: usize| tied && usize::from(self.states.all[s].tier) != start;
+            let using = |s: usize| if strays(s) { f64::INFINITY } else { self.using(item, i, s) };
+            let using: Vec<f64> = (0..count).map(using).collect();
             let arrive = |to: usize| {
                 let ways = before.iter().enumerate().filter(|(_, b)| b.cost.is_finite());
                 let ways = ways.filter_map(|(from, b)| match born {
@@ -83,7 +94,7 @@ impl<P: Prices> Ground<'_, P> {
                 (0..count).map(|to| if using[to].is_finite() { arrive(to) } else { NOWHERE }).collect();
             let stretch = rest(item, i + 1, steps);
             let leave = |to: usize| {
-                let holding = self.hold(to, stretch);
+                let holding = if strays(to) { f64::INFINITY } else { self.hold(to, stretch) };
                 if holding.is_infinite() {
                     return NOWHERE;
                 }
