@@ -239,7 +239,7 @@ fn memory_that_is_not_enough() {
         "run resnet50 --machine h200 --fast 1MiB --system cachedarrays-lm",
         1,
         expect![[r#"
-        tiercel: cachedarrays-lm: loading works on 2.25 MiB at once; the tiers that kernels can work on hold 1 MiB
+        tiercel: cachedarrays-lm, kernel conv1.conv: step 0 works on 233 MiB at once; the tiers that kernels can work on hold 1 MiB
     "#]],
     );
     check(
