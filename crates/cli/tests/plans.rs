@@ -214,7 +214,7 @@ fn a_plan_for_another_machine_says_so() {
         &[&run[..], &["--machine", "cxl"]].concat(),
         &[],
         expect![[r#"
-        tiercel: the plan does not fit: the plan names the tier `slow`, which does not exist; the plan is for the machine `attic`, this is `cxl`
+        tiercel: the plan does not fit: the plan names the tier `fast`, which does not exist; the plan is for the machine `attic`, this is `cxl`
     "#]],
     );
     let attic = json(&[&run[..], &["--machine", &file]].concat());

@@ -122,7 +122,7 @@ fn every_kind_of_event_survives() {
         .map(|entry| std::mem::discriminant(&entry.what))
         .map(|d| format!("{d:?}"))
         .collect();
-    assert_eq!(kinds.len(), 17, "every kind is here");
+    assert_eq!(kinds.len(), 19, "every kind is here");
     let zones = text.lines().filter(|line| line.contains("\"zoned\"")).collect::<Vec<_>>().join("\n");
     expect![[r#"
         {"at":0,"event":"zoned","name":"short-lived","place":{"tier":0,"offset":0},"zone":1,"bytes":1024}

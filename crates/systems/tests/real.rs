@@ -90,7 +90,7 @@ fn tables_that_are_updated_beside_other_kernels_are_the_same() {
     let task = Task::new(program, 64, |program| prepare(program, THREADS));
     let expected = train(named("fast-only").expect("listed"), &task, &machine(&task, 1.0), Choices::Both);
     let mut little = machine(&task, 0.3);
-    little.beside = Some(Beside { bandwidth: Bandwidth::gb(2.0) });
+    little.beside = Some(Beside { bandwidth: Bandwidth::gb(50.0) });
     let found = train(named("tiercel").expect("listed"), &task, &little, Choices::Both);
     assert!(found.beside > 0, "no kernel runs beside others");
     assert_eq!((found.losses, found.digest), (expected.losses, expected.digest));

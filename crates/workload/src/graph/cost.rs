@@ -120,8 +120,12 @@ pub fn flops(graph: &Graph, node: &Node) -> u64 {
             let rows = touched_rows(graph, node).saturating_mul(row(graph, node));
             return rows.saturating_mul(4 * (1 + optimizer.states().len() as u64));
         }
-        Op::LinearBackwardUpdate { optimizer, .. } => {
-            let changed = operand(graph, node, 2).saturating_mul(4 * (1 + optimizer.states().len() as u64));
+        Op::LinearBackwardUpdate { optimizer, bias, .. } => {
+            let states = optimizer.states().len();
+            // The bias comes after the weights and their states.
+            let bias = if *bias { operand(graph, node, 3 + states) } else { 0 };
+            let changed =
+                operand(graph, node, 2).saturating_add(bias).saturating_mul(4 * (1 + states as u64));
             return macs(graph, node).saturating_mul(2).saturating_add(changed);
         }
         Op::Update(optimizer) => 4 * (1 + optimizer.states().len() as u64),
