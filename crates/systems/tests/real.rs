@@ -1,6 +1,6 @@
 //! Every system on real memory: whatever it plans, moves, computes again or updates early, training gives the same bits.
 
-use tiercel_core::{Backing, Bandwidth, Beside, Bytes, Machine, TierId};
+use tiercel_core::{Backing, Bytes, Machine, TierId};
 use tiercel_run::Roofline;
 use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
@@ -34,8 +34,6 @@ struct Trained {
     again: usize,
     /// Whether a weight was updated before the last kernel that is no update.
     early: bool,
-    /// Kernels that ran beside others.
-    beside: usize,
     moved: Bytes,
 }
 
@@ -66,7 +64,6 @@ fn train(system: &System, task: &Task, machine: &Machine, choices: Choices) -> T
         digest: trainer.digest().expect("weights"),
         again: kernels.iter().filter(|kernel| kernel.name.ends_with(".again")).count(),
         early: kernels.iter().skip(first.unwrap_or(0)).any(|kernel| !update(kernel.phase)),
-        beside: kernels.iter().filter(|kernel| kernel.beside).count(),
         moved: trainer.totals().evicted,
     }
 }
@@ -81,19 +78,6 @@ fn no_system_changes_a_bit() {
         assert_eq!(found.losses, expected.losses, "losses under {}", system.name);
         assert_eq!(found.digest, expected.digest, "weights under {}", system.name);
     }
-}
-
-#[test]
-fn tables_that_are_updated_beside_other_kernels_are_the_same() {
-    let options = nets::Options { batch: Some(64), words: Some(20_000), ..nets::Options::default() };
-    let program = nets::find("dlrm").expect("built in").build(&options).expect("sound");
-    let task = Task::new(program, 64, |program| prepare(program, THREADS));
-    let expected = train(named("fast-only").expect("listed"), &task, &machine(&task, 1.0), Choices::Both);
-    let mut little = machine(&task, 0.3);
-    little.beside = Some(Beside { bandwidth: Bandwidth::gb(50.0) });
-    let found = train(named("tiercel").expect("listed"), &task, &little, Choices::Both);
-    assert!(found.beside > 0, "no kernel runs beside others");
-    assert_eq!((found.losses, found.digest), (expected.losses, expected.digest));
 }
 
 #[test]
