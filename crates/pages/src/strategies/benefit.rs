@@ -1,0 +1,249 @@
+//! Our strategy: move what pays, as far up as it pays, and stop by itself.
+//!
+//! A page is worth its accesses times what each is cheaper on the faster tier, for as long as what is hot may be expected
+//! to stay hot; moving it costs what moving was measured to cost, and so does the page that makes room, which also loses by
+//! it. Where that sum is not positive nothing moves: there is no constant number of bytes an interval (hm-keeper's N,
+//! Section 8.5.1). What is known only roughly counts with a deduction. A page that moved lately must gain four times what
+//! the move costs, so nothing goes to and fro. A tier's price is its latency or, where its bandwidth is nearly used up, the
+//! time that a cache line takes on it.
+
+use super::{Orders, Planned};
+use crate::placement::{NOWHERE, Placement};
+use crate::tiers::Tiers;
+use crate::watch::{Heat, Last, Move, Strategy, Why};
+
+/// What an access moves.
+const LINE: f64 = 64.0;
+
+/// By how many standard deviations estimates are discounted.
+const DOUBT: f64 = 0.7;
+
+/// For so many intervals a page is taken for one that has just moved.
+const SETTLING: u32 = 6;
+
+/// Which share of a copy beside the program it feels, as load on both tiers.
+const FELT: f64 = 0.15;
+
+/// The strategy.
+pub struct Benefit {
+    interval: u32,
+    moved: Vec<u32>,
+    /// The load of every tier, smoothed.
+    load: Vec<f64>,
+}
+
+/// Pages side by side on one tier that are equally hot.
+#[derive(Clone, Copy)]
+struct Chunk {
+    first: u32,
+    pages: u32,
+    tier: u8,
+    /// Accesses a page and interval: at least, and at most.
+    low: f64,
+    high: f64,
+}
+
+impl Benefit {
+    /// The strategy over so many pages.
+    pub fn new(pages: u32) -> Benefit {
+        Benefit { interval: SETTLING, moved: vec![0; pages as usize], load: Vec::new() }
+    }
+
+    /// What an access on each tier takes of the program's time.
+    fn prices(&mut self, tiers: &Tiers, last: &Last) -> Vec<f64> {
+        self.load.resize(tiers.len(), 0.0);
+        let threads = last.threads.max(1.0);
+        let price = |(at, tier): (usize, &crate::tiers::Tier)| {
+            let used = last.bytes.get(at).copied().unwrap_or(0.0) / last.ns.max(1.0) / tier.read;
+            self.load[at] = 0.5 * self.load[at] + 0.5 * used.min(1.0);
+            let line = LINE / tier.read * ((self.load[at] - 0.7) / 0.3).clamp(0.0, 1.0);
+            (tier.latency_ns / threads).max(line)
+        };
+        tiers.list.iter().enumerate().map(price).collect()
+    }
+
+    fn chunks(&self, heats: &[Heat], placement: &Placement, scale: f64) -> Vec<Chunk> {
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for heat in heats {
+            let low = (heat.mean - DOUBT * heat.error).max(0.0) * scale;
+            let high = (heat.mean + DOUBT * heat.error) * scale;
+            let mut current: Option<Chunk> = None;
+            for page in heat.range() {
+                let tier = placement.tier(page);
+                match &mut current {
+                    Some(chunk) if chunk.tier == tier && chunk.pages < 64 => chunk.pages += 1,
+                    other => {
+                        chunks.extend(other.take());
+                        *other =
+                            (tier != NOWHERE).then_some(Chunk { first: page, pages: 1, tier, low, high });
+                    }
+                }
+            }
+            chunks.extend(current);
+        }
+        chunks
+    }
+}
+
+/// Pages of a list of chunks, one by one.
+struct Line {
+    chunks: Vec<Chunk>,
+    at: usize,
+    offset: u32,
+}
+
+impl Line {
+    fn peek(&self) -> Option<(u32, &Chunk)> {
+        let chunk = self.chunks.get(self.at)?;
+        Some((chunk.first + self.offset, chunk))
+    }
+
+    fn step(&mut self) {
+        self.offset += 1;
+        if self.chunks.get(self.at).is_some_and(|chunk| self.offset >= chunk.pages) {
+            self.at += 1;
+            self.offset = 0;
+        }
+    }
+}
+
+impl Strategy for Benefit {
+    fn decide(&mut self, heats: &[Heat], placement: &Placement, tiers: &Tiers, last: &Last) -> Vec<Move> {
+        self.interval += 1;
+        let all: f64 = heats.iter().map(|heat| heat.mean * f64::from(heat.pages)).sum();
+        let scale = if last.accesses > 0.0 && all > 0.0 { last.accesses / all } else { 1.0 };
+        let prices = self.prices(tiers, last);
+        let chunks = self.chunks(heats, placement, scale);
+        let mut planned = Planned::new(tiers);
+        let mut gone = vec![false; placement.pages()];
+        let mut orders = Orders::default();
+        let stall = if last.stall_ns > 0.0 { last.stall_ns } else { 1000.0 };
+        let cost = |from: u8, to: u8| stall + FELT * tiers.copy_ns(from, to);
+        for target in 0..(tiers.len() as u8).saturating_sub(1) {
+            let mut hot: Vec<Chunk> = chunks.iter().filter(|chunk| chunk.tier > target).copied().collect();
+            hot.sort_by(|a, b| {
+                let worth = |c: &Chunk| c.low * (prices[c.tier as usize] - prices[target as usize]);
+                worth(b).total_cmp(&worth(a))
+            });
+            let mut cold: Vec<Chunk> = chunks.iter().filter(|chunk| chunk.tier == target).copied().collect();
+            cold.sort_by(|a, b| a.high.total_cmp(&b.high));
+            let mut hot = Line { chunks: hot, at: 0, offset: 0 };
+            let mut cold = Line { chunks: cold, at: 0, offset: 0 };
+            while let Some((page, chunk)) = hot.peek() {
+                let (tier, low) = (chunk.tier, chunk.low);
+                if gone[page as usize] {
+                    hot.step();
+                    continue;
+                }
+                let saved = prices[tier as usize] - prices[target as usize];
+                let mut gain = low * saved * last.horizon;
+                let mut price = cost(tier, target);
+                if gain <= price {
+                    break;
+                }
+                let settled = self.interval - self.moved[page as usize] >= SETTLING;
+                let mut victim = None;
+                if planned.free(placement, target) == 0 {
+                    while cold.peek().is_some_and(|(page, _)| gone[page as usize]) {
+                        cold.step();
+                    }
+                    let Some((other, loser)) = cold.peek() else { break };
+                    // A neighbour below takes it; where none has room, it takes the place that becomes free.
+                    let lower = planned.lower(placement, target).unwrap_or(tier);
+                    gain -= loser.high * (prices[lower as usize] - prices[target as usize]) * last.horizon;
+                    price += cost(target, lower);
+                    victim = Some((other, lower));
+                    if gain <= price {
+                        break;
+                    }
+                }
+                if !settled && gain <= 4.0 * price {
+                    hot.step();
+                    continue;
+                }
+                if let Some((other, lower)) = victim {
+                    orders.add(other, lower, Why::Room);
+                    planned.note(target, lower, 1);
+                    gone[other as usize] = true;
+                    self.moved[other as usize] = self.interval;
+                    cold.step();
+                }
+                orders.add(page, target, Why::Hot);
+                planned.note(tier, target, 1);
+                gone[page as usize] = true;
+                self.moved[page as usize] = self.interval;
+                hot.step();
+            }
+        }
+        orders.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::tiers;
+
+    fn filled() -> Placement {
+        let mut placement = Placement::new(1024, &tiers());
+        (0..1024).for_each(|page| assert!(placement.first_touch(page, &[0, 1, 2, 3]).is_some()));
+        placement
+    }
+
+    fn heats(rate: impl Fn(u32) -> f64) -> Vec<Heat> {
+        let heat = |at: u32| Heat {
+            first: at * 16,
+            pages: 16,
+            now: rate(at),
+            mean: rate(at),
+            error: 0.1,
+            hot: false,
+        };
+        (0..64).map(heat).collect()
+    }
+
+    fn last() -> Last {
+        Last { ns: 1e6, threads: 8.0, horizon: 16.0, stall_ns: 500.0, ..Last::default() }
+    }
+
+    #[test]
+    fn what_pays_moves_and_what_does_not_stays() {
+        let placement = filled();
+        let hot = heats(|at| if at >= 56 { 50.0 } else { 0.2 });
+        let moves = Benefit::new(1024).decide(&hot, &placement, &tiers(), &last());
+        let up: u32 = moves.iter().filter(|m| m.to == 0 && m.why == Why::Hot).map(|m| m.pages).sum();
+        assert_eq!(up, 128, "all hot pages at once: {moves:?}");
+        // 0.2 accesses save 5 ns an interval: moving a page costs a hundred times as much.
+        let cold = heats(|at| if at >= 56 { 0.3 } else { 0.2 });
+        assert!(Benefit::new(1024).decide(&cold, &placement, &tiers(), &last()).is_empty());
+        // What is equally hot everywhere has nothing to gain, however hot it is.
+        let alike = heats(|_| 50.0);
+        let moves = Benefit::new(1024).decide(&alike, &placement, &tiers(), &last());
+        assert!(moves.is_empty(), "{moves:?}");
+    }
+
+    #[test]
+    fn pages_that_just_moved_need_a_better_reason() {
+        let mut strategy = Benefit::new(1024);
+        let mut placement = filled();
+        let apply = |placement: &mut Placement, moves: &[Move]| {
+            for m in moves {
+                (m.first..m.first + m.pages).for_each(|page| assert!(placement.put(page, m.to)));
+            }
+        };
+        let hot = |from: u32| heats(move |at| if (from..from + 8).contains(&at) { 6.0 } else { 0.1 });
+        let moves = strategy.decide(&hot(56), &placement, &tiers(), &last());
+        assert!(!moves.is_empty());
+        apply(&mut placement, &moves);
+        // The heat is back where it was: the pages that made room stay where they went for now.
+        let back = strategy.decide(&hot(0), &placement, &tiers(), &last());
+        let returned = back.iter().filter(|m| m.first < 128 && m.to == 0).count();
+        assert_eq!(returned, 0, "{back:?}");
+        let mut returned = 0;
+        for _ in 0..SETTLING {
+            let back = strategy.decide(&hot(0), &placement, &tiers(), &last());
+            returned += back.iter().filter(|m| m.first < 128 && m.to == 0).count();
+        }
+        assert!(returned > 0, "later they may");
+    }
+}
