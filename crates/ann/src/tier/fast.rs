@@ -1,0 +1,100 @@
+//! What of an index stays in fast memory: codes of all vectors and the links among them. A search walks on these alone.
+
+use std::collections::HashMap;
+
+use crate::beam::{Beam, Visited};
+use crate::codes::{CodeQuery, Codes};
+use crate::links::Links;
+
+/// The lists above level 0, by node, level 1 first.
+pub(crate) type Towers = HashMap<u32, Vec<Vec<u32>>>;
+
+/// Codes and links.
+pub(crate) struct Fast {
+    pub(crate) links: Links,
+    pub(crate) codes: Codes,
+    pub(crate) towers: Towers,
+    pub(crate) entry: u32,
+}
+
+/// What a walk needs beside it, kept from one to the next.
+#[derive(Default)]
+pub(crate) struct Walk {
+    pub(crate) query: CodeQuery,
+    pub(crate) beam: Beam,
+    visited: Visited,
+    fresh: Vec<u32>,
+    keys: Vec<u32>,
+    /// Estimates made since this was last set to zero.
+    pub(crate) estimates: u64,
+}
+
+impl Walk {
+    /// The bytes held.
+    pub(crate) fn resident(&self) -> usize {
+        self.visited.resident()
+    }
+}
+
+impl Fast {
+    /// The bytes held.
+    pub(crate) fn resident(&self) -> usize {
+        let lists = self.towers.values().flatten();
+        let above: usize = lists.map(|list| list.len() * 4 + size_of::<Vec<u32>>()).sum();
+        self.links.resident() + self.codes.resident() + above + self.towers.capacity() * 48
+    }
+
+    /// Walks with a beam of a width towards the query that `walk` has; its beam then holds the nearest by estimate.
+    pub(crate) fn walk(&self, nodes: usize, width: usize, walk: &mut Walk) {
+        let Walk { query, beam, visited, fresh, keys, estimates } = walk;
+        let mut key = [0];
+        self.codes.estimate(query, &[self.entry], &mut key);
+        let mut best = (key[0], self.entry);
+        for level in (0..self.towers.get(&self.entry).map_or(0, Vec::len)).rev() {
+            while let Some(links) = self.towers.get(&best.1).and_then(|lists| lists.get(level)) {
+                keys.resize(links.len(), 0);
+                self.codes.estimate(query, links, keys);
+                *estimates += links.len() as u64;
+                match keys.iter().copied().zip(links.iter().copied()).min() {
+                    Some(nearest) if nearest < best => best = nearest,
+                    _ => break,
+                }
+            }
+        }
+        visited.start(nodes);
+        beam.start(width);
+        visited.insert(best.1);
+        beam.offer(best.0, best.1);
+        while let Some(node) = beam.follow() {
+            fresh.clear();
+            for link in self.links.of(node) {
+                if visited.insert(link) {
+                    self.codes.fetch(link);
+                    fresh.push(link);
+                }
+            }
+            if let Some(next) = beam.peek() {
+                self.links.fetch(next);
+            }
+            keys.resize(fresh.len(), 0);
+            self.codes.estimate(query, fresh, keys);
+            *estimates += fresh.len() as u64;
+            for (key, node) in keys.iter().zip(fresh.iter()) {
+                beam.offer(*key, *node);
+            }
+        }
+    }
+
+    /// The nearest of some nodes by estimate.
+    pub(crate) fn scan(&self, among: &[u32], width: usize, walk: &mut Walk) {
+        walk.beam.start(width);
+        let mut keys = [0; 256];
+        for nodes in among.chunks(keys.len()) {
+            self.codes.estimate(&walk.query, nodes, &mut keys[..nodes.len()]);
+            for (key, node) in keys.iter().zip(nodes) {
+                walk.beam.offer(*key, *node);
+            }
+        }
+        walk.estimates += among.len() as u64;
+    }
+}

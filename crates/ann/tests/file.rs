@@ -1,0 +1,199 @@
+//! Index files: what was saved is loaded, in memory or in the file itself; what is damaged is an error.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tiercel_ann::{
+    Ask, Dtype, FastMemory, Filter, Index, Matrix, Metric, NOBODY, SaveOptions, Spec, TierAsk, Tiered,
+};
+
+fn place(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tiercel-ann-{name}-{}", std::process::id()))
+}
+
+fn numbers(random: &mut fastrand::Rng, count: usize, dim: usize) -> Vec<f32> {
+    let centres: Vec<i32> = (0..20 * dim).map(|_| random.i32(10..110)).collect();
+    let row = |random: &mut fastrand::Rng| {
+        let centre = random.usize(0..20) * dim;
+        (0..dim).map(|at| (centres[centre + at] + random.i32(-9..10)) as f32).collect::<Vec<f32>>()
+    };
+    (0..count).flat_map(|_| row(random)).collect()
+}
+
+fn built(dim: usize, count: usize, metric: Metric, dtype: Dtype) -> (Index, Vec<f32>) {
+    let mut random = fastrand::Rng::with_seed(count as u64);
+    let all = numbers(&mut random, count + 50, dim);
+    let mut index = Index::new(Spec { m: 8, ef_construction: 60, ..Spec::new(dim, metric, dtype) }).unwrap();
+    let labels: Vec<u64> = (0..count as u64).map(|n| n * 3 + 1).collect();
+    index.add_items(&Matrix::of_f32(dim, &all[..count * dim]).unwrap(), Some(&labels), 2).unwrap();
+    (index, all[count * dim..].to_vec())
+}
+
+#[test]
+fn what_was_saved_is_loaded() {
+    for (dim, dtype, metric) in [
+        (20, Dtype::F32, Metric::L2),
+        (33, Dtype::U8, Metric::Cosine),
+        (700, Dtype::Bf16, Metric::InnerProduct),
+    ] {
+        let path = place(&format!("same-{dtype}"));
+        let (mut index, queries) = built(dim, 1500, metric, dtype);
+        let queries = Matrix::of_f32(dim, &queries).unwrap();
+        for label in 0..100 {
+            index.remove(label * 6 + 1).unwrap();
+        }
+        let truth = index.exact(&queries, 10, 2).unwrap();
+        index.set_ef(99);
+        index.save(&path, &SaveOptions { code_bits: 0, threads: 2, ..SaveOptions::default() }).unwrap();
+        let mut back = Index::load(&path).unwrap();
+        assert_eq!((back.len(), back.ef(), back.spec()), (1400, 99, index.spec()));
+        assert_eq!(back.exact(&queries, 10, 2).unwrap().distances, truth.distances);
+        let found = back.knn_query(&queries, 10, &Ask::default()).unwrap();
+        assert!(found.recall(&truth.labels, 10) > 0.95);
+        for label in back.labels().collect::<Vec<u64>>() {
+            assert_eq!(back.vector(label), index.vector(label));
+        }
+        // It goes on from there.
+        back.add_items(&queries, None, 1).unwrap();
+        back.remove(back.labels().max().unwrap()).unwrap();
+        assert_eq!(back.len(), 1449);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_fifth_of_the_memory_answers_as_all_of_it() {
+    for (dim, dtype, metric) in
+        [(96, Dtype::F32, Metric::L2), (400, Dtype::U8, Metric::L2), (1500, Dtype::F32, Metric::Cosine)]
+    {
+        let path = place(&format!("fifth-{dim}"));
+        let (mut index, queries) = built(dim, if dim < 1000 { 24000 } else { 8000 }, metric, dtype);
+        let queries = Matrix::of_f32(dim, &queries).unwrap();
+        let truth = index.exact(&queries, 10, 2).unwrap();
+        index.save(&path, &SaveOptions { code_bits: 1, threads: 2, ..SaveOptions::default() }).unwrap();
+        let tiered = Tiered::open(&path, FastMemory::Share(0.35), 2).unwrap();
+        let ask = TierAsk { recall: Some(0.95), threads: 2, ..TierAsk::default() };
+        let (found, moved) = tiered.knn_query(&queries, 10, &ask).unwrap();
+        let recall = found.recall(&truth.labels, 10);
+        assert!(recall >= 0.93, "{dim}: {recall}");
+        assert!(moved.reads > 0 && moved.bytes % 4096 == 0, "{moved:?}");
+        assert!(tiered.resident() <= tiered.limit(), "{} of {}", tiered.resident(), tiered.limit());
+        // One at a time, and by one thread: the same answers.
+        let (alone, _, times) = tiered.timed(&queries, 10, &ask).unwrap();
+        assert!(times.len() == 50);
+        let recall = alone.recall(&truth.labels, 10);
+        assert!(recall >= 0.93, "{dim}: {recall}");
+        // A filter is kept, and what it wants is found.
+        let wanted = |label: u64| label % 40 == 1;
+        let filter = Some(Filter::Predicate(&wanted));
+        let (found, _) = tiered.knn_query(&queries, 10, &TierAsk { filter, ..ask }).unwrap();
+        let exact = index.knn_query(&queries, 10, &Ask { filter, ef: Some(8000), ..Ask::default() }).unwrap();
+        assert!(found.labels.iter().all(|label| wanted(*label)));
+        assert!(found.recall(&exact.labels, 10) > 0.9);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn too_little_memory_is_told() {
+    let path = place("little");
+    let (mut index, _) = built(64, 1000, Metric::L2, Dtype::F32);
+    index.save(&path, &SaveOptions { code_bits: 8, threads: 1, ..SaveOptions::default() }).unwrap();
+    let error = Tiered::open(&path, FastMemory::Share(0.05), 1).err().unwrap().to_string();
+    assert!(error.starts_with("fast memory of "), "{error}");
+    index.save(&path, &SaveOptions { code_bits: 0, threads: 1, ..SaveOptions::default() }).unwrap();
+    assert!(Tiered::open(&path, FastMemory::Share(0.5), 1).is_err());
+    assert!(index.save(&path, &SaveOptions { code_bits: 3, threads: 1, ..SaveOptions::default() }).is_err());
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn few_vectors_and_none_are_saved_too() {
+    for count in [0, 1, 2, 5] {
+        let path = place(&format!("few-{count}"));
+        let (mut index, _) = built(8, count, Metric::L2, Dtype::F32);
+        index.save(&path, &SaveOptions::default()).unwrap();
+        let back = Index::load(&path).unwrap();
+        assert_eq!(back.len(), count);
+        let query = Matrix::of_f32(8, &[1.0; 8]).unwrap();
+        let found = back.knn_query(&query, 3, &Ask::default()).unwrap();
+        assert_eq!(found.labels.iter().filter(|label| **label != NOBODY).count(), count.min(3));
+        if count > 0 {
+            let memory = FastMemory::Bytes(tiercel_core::Bytes::mib(2));
+            let tiered = Tiered::open(&path, memory, 1).unwrap();
+            let (again, _) = tiered.knn_query(&query, 3, &TierAsk::default()).unwrap();
+            assert_eq!(again.labels, found.labels);
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A saving that cannot be ended leaves the old index, and nothing else.
+#[test]
+fn a_failed_saving_leaves_the_old_index() {
+    let folder = place("folder");
+    fs::create_dir_all(folder.join("taken")).unwrap();
+    let (mut index, _) = built(8, 100, Metric::L2, Dtype::F32);
+    assert!(index.save(&folder.join("taken"), &SaveOptions::default()).is_err(), "a folder has the name");
+    assert!(index.save(&folder.join("nowhere/index"), &SaveOptions::default()).is_err());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Files with bits turned, bytes overwritten, ends missing (`TIERCEL_FUZZ=10` tries ten thousand): opening or searching them is an error, or every answer
+/// is that of the whole file (where the damage is in a part that was not read).
+#[test]
+fn damaged_files_are_errors_and_never_wrong_answers() {
+    let (whole, bad) = (place("whole"), place("bad"));
+    let (mut index, queries) = built(40, 300, Metric::L2, Dtype::U8);
+    let queries = Matrix::of_f32(40, &queries[..400]).unwrap();
+    index.save(&whole, &SaveOptions { code_bits: 1, threads: 1, ..SaveOptions::default() }).unwrap();
+    let memory = FastMemory::Bytes(tiercel_core::Bytes::mib(1));
+    let ask = TierAsk { ef: Some(40), rerank: Some(20), ..TierAsk::default() };
+    let good = Tiered::open(&whole, memory, 1).unwrap().knn_query(&queries, 5, &ask).unwrap().0;
+    let bytes = fs::read(&whole).unwrap();
+    let mut random = fastrand::Rng::with_seed(8);
+    let (mut refused, mut untouched) = (0, 0);
+    let rounds = 1000 * std::env::var("TIERCEL_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    for round in 0..rounds {
+        let mut copy = bytes.clone();
+        match round % 4 {
+            0 => copy.truncate(random.usize(0..bytes.len())),
+            1 => copy[random.usize(0..bytes.len())] ^= 1 << random.u32(0..8),
+            2 => {
+                let start = random.usize(0..bytes.len());
+                let end = (start + random.usize(1..600)).min(bytes.len());
+                copy[start..end].iter_mut().for_each(|byte| *byte = random.u8(..));
+            }
+            // The first page with its checksum made right again: what it says is all wrong.
+            _ => {
+                copy[random.usize(8..300)] = random.u8(..);
+                let sum = crc32fast::hash(&copy[..4092]);
+                copy[4092..4096].copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        if copy == bytes {
+            continue;
+        }
+        fs::write(&bad, &copy).unwrap();
+        let answer = Tiered::open(&bad, memory, 1).and_then(|tiered| tiered.knn_query(&queries, 5, &ask));
+        match answer {
+            Err(_) => refused += 1,
+            // The seed, the number of arrivals and parameters of building may be anything.
+            Ok(_) if round % 4 == 3 => {}
+            Ok((found, _)) => {
+                assert_eq!(found, good, "round {round}");
+                untouched += 1;
+            }
+        }
+        if round % 10 == 0 {
+            let _ = Index::load(&bad).map(|index| index.knn_query(&queries, 5, &Ask::default()));
+        }
+    }
+    assert!(
+        refused > rounds / 2 && untouched < rounds * 4 / 10,
+        "{refused} refused, {untouched} not noticed"
+    );
+    fs::remove_file(&whole).unwrap();
+    fs::remove_file(&bad).unwrap();
+}
