@@ -1,0 +1,331 @@
+//! `tiercel pic`: particle-in-cell plasma simulation, on as much fast memory as there is.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tiercel_core::{Backing, Bandwidth, Bytes};
+use tiercel_pic::deck::{Deck, Precision};
+use tiercel_pic::run::{Amount, Options, Progress, Summary, run as simulate};
+use tiercel_pic::system::System;
+use tiercel_systems::Fast;
+
+use crate::amounts::{self, count};
+use crate::answer::Answer;
+use crate::{Failure, staged};
+
+const EXAMPLES: &str = "\
+Examples:
+  tiercel pic run examples/decks/uniform.toml
+      a thermal plasma, with everything in fast memory
+  tiercel pic run examples/decks/uniform.toml --fast 20% --system tiercel
+      the same with a fifth of the fast memory, the rest behind memory that is slowed down
+  tiercel pic run examples/decks/langmuir.toml --checkpoint run.ckpt --resume --json
+      goes on from where it was stopped, if it was; for another program to read";
+
+/// Simulate a plasma, particle by particle.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Run(Box<Run>),
+}
+
+/// Run a deck.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+struct Run {
+    /// What to simulate: a TOML file (docs/pic.md)
+    #[arg(value_name = "DECK.toml")]
+    deck: PathBuf,
+    /// Fast memory: a share of what the run needs, or an amount [default: enough for everything]
+    #[arg(long, value_name = "20%|8MiB", allow_hyphen_values = true)]
+    fast: Option<Fast>,
+    /// What is behind the slow tier: throttled (an emulation), dram, numa:N, dax:PATH or file:PATH
+    #[arg(long, value_name = "BACKING", default_value = "throttled")]
+    slow: Backing,
+    /// What throttled memory reads and writes at
+    #[arg(long, value_name = "READ,WRITE", default_value = "2GB/s,1GB/s", value_parser = bandwidths)]
+    throttle: (Bandwidth, Bandwidth),
+    /// Who decides where particles and fields live [default: tiercel, or all-fast without --fast]
+    #[arg(long, value_name = "all-fast|slow-only|first-touch|memory-mode|static|warpx-pm|tiercel")]
+    system: Option<System>,
+    /// Iterations, other than the deck says
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
+    steps: Option<u64>,
+    /// Write a checkpoint to this file at the end, and when the run is interrupted
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Write the checkpoint after every so many iterations too
+    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
+    every: Option<u64>,
+    /// Go on from the checkpoint if it is there
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+    /// Where openPMD files go, if the deck asks for any
+    #[arg(long, value_name = "FOLDER", default_value = "diagnostics")]
+    output: PathBuf,
+    /// Threads that compute; results do not depend on them [default: one a core]
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
+    threads: Option<usize>,
+    /// Threads that copy, in each direction
+    #[arg(long, value_name = "N", default_value = "1", value_parser = amounts::threads, allow_hyphen_values = true)]
+    copiers: usize,
+    #[command(flatten)]
+    answer: Answer,
+}
+
+/// `39GB/s,13GB/s`: reading and writing.
+fn bandwidths(text: &str) -> Result<(Bandwidth, Bandwidth), String> {
+    let bad = || format!("`{text}` is no pair of bandwidths such as 39GB/s,13GB/s");
+    let (read, write) = text.split_once(',').ok_or_else(bad)?;
+    let one = |text: &str| {
+        text.trim().parse::<Bandwidth>().ok().filter(|bandwidth| bandwidth.0 > 0.0).ok_or_else(bad)
+    };
+    Ok((one(read)?, one(write)?))
+}
+
+/// Whether somebody wants the run to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Whether there is something to end well.
+static RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// From now on an interrupt ends the run after its iteration, with its checkpoint; a second one does not wait for that.
+fn watch_for_interrupts() -> Result<(), String> {
+    let handler = || {
+        if !RUNNING.load(Ordering::SeqCst) || STOP.swap(true, Ordering::SeqCst) {
+            tiercel_run::files::discard();
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))
+}
+
+/// The text to print, or what is wrong.
+pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+    let What::Run(arguments) = &arguments.what;
+    let text = std::fs::read_to_string(&arguments.deck)
+        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
+    let mut deck = Deck::parse(&text)
+        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
+    if arguments.answer.seed != 0 {
+        deck.setup.seed = arguments.answer.seed;
+    }
+    watch_for_interrupts()?;
+    let system =
+        arguments.system.unwrap_or(if arguments.fast.is_some() { System::Tiercel } else { System::AllFast });
+    let options = Options {
+        fast: arguments.fast.map(|fast| match fast {
+            Fast::Share(share) => Amount::Share(share),
+            Fast::Amount(bytes) => Amount::Bytes(bytes),
+        }),
+        slow: arguments.slow.clone(),
+        throttled: arguments.throttle,
+        system,
+        threads: arguments.threads.unwrap_or_else(staged::cores),
+        copiers: arguments.copiers as u32,
+        steps: arguments.steps,
+        checkpoint: arguments.checkpoint.clone(),
+        every: arguments.every,
+        resume: arguments.resume,
+        folder: Some(arguments.output.clone()),
+    };
+    let mut bar = Bar::new();
+    RUNNING.store(true, Ordering::SeqCst);
+    let done = simulate(&deck, &options, &mut |progress| {
+        bar.show(progress);
+        !STOP.load(Ordering::SeqCst)
+    });
+    bar.clear();
+    let summary = done.map_err(|error| error.to_string())?;
+    let text = if arguments.answer.json {
+        format!("{:#}\n", document(&deck, system, &options, &summary))
+    } else {
+        page(arguments, &deck, system, &options, &summary)
+    };
+    Ok(text)
+}
+
+fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -> serde_json::Value {
+    let state = |measured: &tiercel_pic::Measured| {
+        json!({
+            "electric": measured.fields[0],
+            "magnetic": measured.fields[1],
+            "kinetic": measured.kinetic,
+            "energy": measured.energy(),
+            "momentum": measured.momentum,
+            "charge": measured.charge,
+        })
+    };
+    json!({
+        "system": system.to_string(),
+        "slow": options.slow.to_string(),
+        "emulated": summary.emulated,
+        "measured": true,
+        "precision": match deck.precision { Precision::F32 => "f32", Precision::F64 => "f64" },
+        "order": deck.setup.order,
+        "threads": options.threads,
+        "steps": summary.steps,
+        "done": summary.done,
+        "resumed": summary.resumed,
+        "interrupted": summary.interrupted,
+        "particles": summary.particles,
+        "updates_per_second": summary.updates_per_second,
+        "energy_drift": summary.energy_drift,
+        "output_hash": format!("{:016x}", summary.output_hash),
+        "species": summary.species,
+        "first": state(&summary.first),
+        "last": state(&summary.last),
+        "seconds": {
+            "all": summary.wall.as_secs_f64(),
+            "push": summary.times.push,
+            "deposit": summary.times.deposit,
+            "fields": summary.times.fields,
+            "exchange": summary.times.exchange,
+        },
+        "fast_bytes": summary.fast.0,
+        "needed_bytes": summary.needs.all().0,
+        "particle_bytes": summary.needs.particles.0,
+        "fetched_bytes": summary.moved.0.0,
+        "evicted_bytes": summary.moved.1.0,
+        "stall_ns": summary.stalled.as_nanos() as u64,
+    })
+}
+
+fn page(arguments: &Run, deck: &Deck, system: System, options: &Options, summary: &Summary) -> String {
+    let mut out = String::new();
+    // Writing to a string never fails.
+    let _ = lines(&mut out, arguments, deck, system, options, summary);
+    out
+}
+
+fn lines(
+    out: &mut String,
+    arguments: &Run,
+    deck: &Deck,
+    system: System,
+    options: &Options,
+    summary: &Summary,
+) -> std::fmt::Result {
+    let [x, y, z] = deck.setup.grid.cells;
+    let precision = match deck.precision {
+        Precision::F32 => "f32",
+        Precision::F64 => "f64",
+    };
+    writeln!(
+        out,
+        "{}: {x} × {y} × {z} cells, {precision}, order {}\n",
+        arguments.deck.display(),
+        deck.setup.order
+    )?;
+    writeln!(out, "  system       {system}, {} threads", options.threads)?;
+    let share = 100.0 * summary.fast.0 as f64 / summary.needs.all().0.max(1) as f64;
+    writeln!(
+        out,
+        "  fast memory  {}, {share:.0} % of the {} that the run needs",
+        summary.fast,
+        summary.needs.all()
+    )?;
+    if system != System::AllFast {
+        let (read, write) = options.throttled;
+        let emulated = format!(": emulated, memory slowed down to {read} read and {write} write");
+        writeln!(
+            out,
+            "  slow memory  {}{}",
+            options.slow,
+            if summary.emulated { emulated } else { String::new() }
+        )?;
+    }
+    if let Some(from) = summary.resumed {
+        writeln!(out, "  resumed      after iteration {from}")?;
+    }
+    writeln!(
+        out,
+        "  iterations   {}{}",
+        summary.steps,
+        if summary.interrupted { ", interrupted" } else { "" }
+    )?;
+    writeln!(out, "  particles    {}", summary.particles)?;
+    writeln!(out, "  speed        {:.1} M particle updates a second", summary.updates_per_second / 1e6)?;
+    let times = &summary.times;
+    let all = summary.wall.as_secs_f64().max(1e-9);
+    let part = |seconds: f64| format!("{:.0} %", 100.0 * seconds / all);
+    writeln!(
+        out,
+        "  time         {:.2} s: push {}, deposit {}, fields {}, exchange {}",
+        all,
+        part(times.push),
+        part(times.deposit),
+        part(times.fields),
+        part(times.exchange)
+    )?;
+    let (each, stalled) = (summary.done.max(1), 100.0 * summary.stalled.as_secs_f64() / all);
+    if system != System::AllFast {
+        let (fetched, evicted) = (Bytes(summary.moved.0.0 / each), Bytes(summary.moved.1.0 / each));
+        writeln!(
+            out,
+            "  moved        {fetched} fetched and {evicted} evicted an iteration; {stalled:.1} % of the time stalled"
+        )?;
+    }
+    let (first, last) = (&summary.first, &summary.last);
+    writeln!(
+        out,
+        "  energy       {:.6e} at first, {:.6e} at last: {:+.2e}",
+        first.energy(),
+        last.energy(),
+        summary.energy_drift
+    )?;
+    for (at, name) in summary.species.iter().enumerate() {
+        let [px, py, pz] = last.momentum.get(at).copied().unwrap_or_default();
+        let kinetic = last.kinetic.get(at).copied().unwrap_or_default();
+        let charge = last.charge.get(at).copied().unwrap_or_default();
+        writeln!(
+            out,
+            "    {name}: kinetic {kinetic:.4e}, momentum {px:+.3e} {py:+.3e} {pz:+.3e}, charge {charge:+.6e}"
+        )?;
+    }
+    writeln!(out, "  result       {:016x}, the same for the same results", summary.output_hash)
+}
+
+/// A line of progress for runs that somebody may be waiting for: a terminal is there, and two seconds have passed.
+struct Bar {
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        Bar { started: Instant::now(), bar: None }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        if self.bar.is_none() {
+            if !std::io::stderr().is_terminal() || self.started.elapsed() < Duration::from_secs(2) {
+                return;
+            }
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len}  {msg}  {eta} left");
+            let bar = ProgressBar::new(progress.steps);
+            self.bar = Some(style.map_or(bar.clone(), |style| bar.with_style(style)));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(progress.done);
+            bar.set_message(format!("{:.1} M updates/s", progress.updates_per_second / 1e6));
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

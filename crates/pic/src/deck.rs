@@ -1,0 +1,449 @@
+//! Decks: what to simulate, as a person writes it in a TOML file (`docs/pic.md`).
+//!
+//! Everything is in the units of a plasma of the reference density: lengths in `c/ωp`, times in `1/ωp`, momenta in `mc`.
+//! What is wrong is said with its line, and an unknown key with the one that was probably meant.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::grid::{Boundary, Grid};
+use crate::load::{Loading, Profile, Wave};
+use crate::setup::{Push, Setup, Species};
+
+/// What is wrong with a deck.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct DeckError {
+    /// The line, counted from one.
+    pub line: usize,
+    /// What is wrong there.
+    pub what: Wrong,
+}
+
+/// What can be wrong with a deck.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Wrong {
+    /// Not TOML, or a value of another kind.
+    #[error("{0}")]
+    Text(String),
+    /// A key that nothing knows.
+    #[error("there is no key `{key}` here{}; there are {}", nearest.as_ref().map_or(String::new(), |key| format!(", did you mean `{key}`?")), known.join(", "))]
+    Key {
+        /// The key.
+        key: String,
+        /// The one that is spelt most like it.
+        nearest: Option<String>,
+        /// All that there are.
+        known: Vec<String>,
+    },
+    /// A number that makes no sense.
+    #[error("`{key}` is {is}, and must be {must}")]
+    Number {
+        /// Its key.
+        key: &'static str,
+        /// What it is.
+        is: String,
+        /// What it must be.
+        must: String,
+    },
+    /// A name that nothing has.
+    #[error("`{key}` is `{is}`; there are {known}")]
+    Name {
+        /// The key.
+        key: &'static str,
+        /// The name.
+        is: String,
+        /// All that there are.
+        known: &'static str,
+    },
+    /// A time step with which waves grow without bound.
+    #[error(
+        "a step of {step} is beyond Courant's limit of {limit:.6} for these cells; `courant = 0.99` in [grid] takes 0.99 of it"
+    )]
+    Courant {
+        /// The step.
+        step: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// Two species of one name.
+    #[error("there are two species called `{0}`")]
+    Twice(String),
+}
+
+/// A deck.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deck {
+    /// What is simulated, and how.
+    pub setup: Setup,
+    /// `f32` or `f64`.
+    pub precision: Precision,
+    /// How many iterations.
+    pub steps: u64,
+    /// The density that counts as one, in particles a cubic metre.
+    pub density: f64,
+    /// What is written while it runs.
+    pub output: Output,
+}
+
+/// How precise numbers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Double precision.
+    F64,
+}
+
+/// What is written while a deck runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// After how many iterations each; none for not at all.
+    pub every: Option<u64>,
+    /// After how many iterations energy, momentum and charge are measured.
+    pub measure: u64,
+    /// Whether particles are written, too.
+    pub particles: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeckFile {
+    #[serde(default)]
+    seed: u64,
+    precision: Option<Spanned<String>>,
+    order: Option<Spanned<i64>>,
+    pusher: Option<Spanned<String>>,
+    steps: Spanned<i64>,
+    #[serde(default)]
+    units: UnitsFile,
+    grid: Spanned<GridFile>,
+    #[serde(default)]
+    species: Vec<SpeciesFile>,
+    #[serde(default)]
+    output: OutputFile,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnitsFile {
+    density: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GridFile {
+    cells: Spanned<[i64; 3]>,
+    length: Spanned<[f64; 3]>,
+    tile: Option<Spanned<[i64; 3]>>,
+    step: Option<Spanned<f64>>,
+    courant: Option<Spanned<f64>>,
+    boundary: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpeciesFile {
+    name: Spanned<String>,
+    charge: Spanned<f64>,
+    mass: Spanned<f64>,
+    density: Spanned<f64>,
+    per_cell: Spanned<[i64; 3]>,
+    start: Option<Spanned<String>>,
+    thermal: Option<Spanned<Vec<f64>>>,
+    drift: Option<[f64; 3]>,
+    from: Option<[f64; 3]>,
+    to: Option<[f64; 3]>,
+    ramp: Option<Spanned<f64>>,
+    centre: Option<[f64; 3]>,
+    size: Option<Spanned<[f64; 3]>>,
+    #[serde(default)]
+    wave: Vec<WaveFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WaveFile {
+    axis: Spanned<String>,
+    amplitude: f64,
+    modes: [i64; 3],
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputFile {
+    every: Option<Spanned<i64>>,
+    measure: Option<Spanned<i64>>,
+    #[serde(default)]
+    particles: bool,
+}
+
+/// The most cells along an axis, and particles in a cell along an axis.
+const MOST: i64 = 1 << 16;
+
+/// A deck's text, to name lines in it.
+struct Source<'a>(&'a str);
+
+impl Source<'_> {
+    fn line(&self, at: usize) -> usize {
+        self.0.as_bytes()[..at.min(self.0.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+
+    fn wrong<T>(&self, at: &Spanned<T>, what: Wrong) -> DeckError {
+        DeckError { line: self.line(at.span().start), what }
+    }
+
+    fn number<T: std::fmt::Debug>(&self, key: &'static str, at: &Spanned<T>, must: &str) -> DeckError {
+        self.wrong(at, Wrong::Number { key, is: format!("{:?}", at.get_ref()), must: must.to_string() })
+    }
+
+    /// A whole number that is at least `least`.
+    fn count(&self, key: &'static str, at: &Spanned<i64>, least: i64) -> Result<u64, DeckError> {
+        let ok = *at.get_ref() >= least;
+        if ok { Ok(*at.get_ref() as u64) } else { Err(self.number(key, at, &format!("{least} at least"))) }
+    }
+
+    fn counts(&self, key: &'static str, at: &Spanned<[i64; 3]>) -> Result<[usize; 3], DeckError> {
+        let ok = at.get_ref().iter().all(|n| (1..=MOST).contains(n));
+        let must = format!("three numbers from 1 to {MOST}");
+        if ok { Ok(at.get_ref().map(|n| n as usize)) } else { Err(self.number(key, at, &must)) }
+    }
+
+    /// A finite number above zero, or zero where that is allowed.
+    fn positive(&self, key: &'static str, at: &Spanned<f64>, zero: bool) -> Result<f64, DeckError> {
+        let x = *at.get_ref();
+        let ok = x.is_finite() && (x > 0.0 || zero && x == 0.0);
+        if ok {
+            Ok(x)
+        } else {
+            Err(self.number(key, at, if zero { "zero or more" } else { "more than zero" }))
+        }
+    }
+}
+
+impl Deck {
+    /// Reads a deck.
+    pub fn parse(text: &str) -> Result<Deck, DeckError> {
+        let source = Source(text);
+        let file: DeckFile = toml::from_str(text).map_err(|error| unreadable(&source, &error))?;
+        let grid = grid(&source, file.grid.get_ref())?;
+        let order = match &file.order {
+            None => 1,
+            Some(at) if (1..=3).contains(at.get_ref()) => *at.get_ref() as usize,
+            Some(at) => return Err(source.number("order", at, "1, 2 or 3")),
+        };
+        let push =
+            named(&source, "pusher", &file.pusher, "boris, vay and higuera-cary", |name| match name {
+                "boris" => Some(Push::Boris),
+                "vay" => Some(Push::Vay),
+                "higuera-cary" => Some(Push::HigueraCary),
+                _ => None,
+            })?;
+        let precision = named(&source, "precision", &file.precision, "f32 and f64", |name| match name {
+            "f32" => Some(Precision::F32),
+            "f64" => Some(Precision::F64),
+            _ => None,
+        })?;
+        let mut all: Vec<Species> = Vec::new();
+        for one in &file.species {
+            let species = species(&source, one, &grid)?;
+            if all.iter().any(|other| other.name == species.name) {
+                return Err(source.wrong(&one.name, Wrong::Twice(species.name)));
+            }
+            all.push(species);
+        }
+        let every = file.output.every.as_ref().map(|at| source.count("every", at, 1)).transpose()?;
+        let measure = file.output.measure.as_ref().map_or(Ok(10), |at| source.count("measure", at, 1))?;
+        let density =
+            file.units.density.as_ref().map_or(Ok(1e24), |at| source.positive("density", at, false))?;
+        Ok(Deck {
+            steps: source.count("steps", &file.steps, 0)?,
+            setup: Setup { grid, order, push, species: all, seed: file.seed },
+            precision,
+            density,
+            output: Output { every, measure, particles: file.output.particles },
+        })
+    }
+}
+
+fn named<T: Default>(
+    source: &Source<'_>,
+    key: &'static str,
+    at: &Option<Spanned<String>>,
+    known: &'static str,
+    of: impl Fn(&str) -> Option<T>,
+) -> Result<T, DeckError> {
+    let Some(at) = at else { return Ok(T::default()) };
+    of(at.get_ref()).ok_or_else(|| source.wrong(at, Wrong::Name { key, is: at.get_ref().clone(), known }))
+}
+
+fn grid(source: &Source<'_>, file: &GridFile) -> Result<Grid, DeckError> {
+    let cells = source.counts("cells", &file.cells)?;
+    let length = *file.length.get_ref();
+    if !length.iter().all(|x| x.is_finite() && *x > 0.0) {
+        return Err(source.number("length", &file.length, "three lengths above zero"));
+    }
+    let tile = file.tile.as_ref().map_or(Ok([8; 3]), |at| source.counts("tile", at))?;
+    let tile: [usize; 3] = std::array::from_fn(|axis| tile[axis].min(cells[axis]));
+    let spacing: [f64; 3] = std::array::from_fn(|axis| length[axis] / cells[axis] as f64);
+    let boundary = named(source, "boundary", &file.boundary, "periodic and absorbing", |name| match name {
+        "periodic" => Some(Boundary::Periodic),
+        _ => None,
+    })?;
+    let mut grid = Grid { cells, spacing, tile, step: 0.0, boundaries: [boundary; 3] };
+    // Where nothing varies nothing limits the step but particles, which cross one cell at most.
+    let limit = if grid.axes().next().is_some() { grid.courant() } else { f64::INFINITY };
+    let limit = spacing.iter().fold(limit, |limit, spacing| limit.min(*spacing));
+    grid.step = match (&file.step, &file.courant) {
+        (Some(step), _) => {
+            let value = source.positive("step", step, false)?;
+            if value >= limit {
+                return Err(source.wrong(step, Wrong::Courant { step: value, limit }));
+            }
+            value
+        }
+        (None, Some(at)) => {
+            let share = source.positive("courant", at, false)?;
+            if share >= 1.0 {
+                return Err(source.wrong(at, Wrong::Courant { step: share * limit, limit }));
+            }
+            share * limit
+        }
+        (None, None) => 0.95 * limit,
+    };
+    Ok(grid)
+}
+
+fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Species, DeckError> {
+    if !file.charge.get_ref().is_finite() {
+        return Err(source.number("charge", &file.charge, "a number"));
+    }
+    let density = source.positive("density", &file.density, true)?;
+    let mass = source.positive("mass", &file.mass, false)?;
+    let per_cell = source.counts("per_cell", &file.per_cell)?;
+    let quiet = named(source, "start", &file.start, "random and quiet", |name| match name {
+        "random" => Some(false),
+        "quiet" => Some(true),
+        _ => None,
+    })?;
+    let thermal = match &file.thermal {
+        None => [0.0; 3],
+        Some(at) => match at.get_ref()[..] {
+            [all] if all >= 0.0 => [all; 3],
+            [x, y, z] if x >= 0.0 && y >= 0.0 && z >= 0.0 => [x, y, z],
+            _ => return Err(source.number("thermal", at, "one momentum or three, zero or more")),
+        },
+    };
+    let profile = match (&file.centre, &file.size) {
+        (None, None) => Profile::Box {
+            density,
+            from: file.from.unwrap_or([f64::MIN; 3]),
+            to: file.to.unwrap_or([f64::MAX; 3]),
+            ramp: file.ramp.as_ref().map_or(Ok(0.0), |at| source.positive("ramp", at, true))?,
+        },
+        (centre, size) => {
+            if let Some(at) = size.as_ref().filter(|at| !at.get_ref().iter().all(|x| *x > 0.0)) {
+                return Err(source.number("size", at, "three lengths above zero"));
+            }
+            let centre = centre.unwrap_or([0.0; 3]);
+            let size = size.as_ref().map_or([f64::INFINITY; 3], |at| *at.get_ref());
+            Profile::Gaussian { density, centre, size }
+        }
+    };
+    let mut waves = Vec::new();
+    for wave in &file.wave {
+        let axis = match wave.axis.get_ref().as_str() {
+            "x" => 0,
+            "y" => 1,
+            "z" => 2,
+            other => {
+                let is = other.to_string();
+                return Err(source.wrong(&wave.axis, Wrong::Name { key: "axis", is, known: "x, y and z" }));
+            }
+        };
+        let length = |axis: usize| grid.cells[axis] as f64 * grid.spacing[axis];
+        let k = std::array::from_fn(|axis| std::f64::consts::TAU * wave.modes[axis] as f64 / length(axis));
+        waves.push(Wave { amplitude: wave.amplitude, axis, k });
+    }
+    let loading = Loading { per_cell, profile, drift: file.drift.unwrap_or([0.0; 3]), thermal, waves, quiet };
+    Ok(Species { name: file.name.get_ref().clone(), charge: *file.charge.get_ref(), mass, loading })
+}
+
+/// What the parser has to say, with the key that was probably meant.
+fn unreadable(source: &Source<'_>, error: &toml::de::Error) -> DeckError {
+    let line = source.line(error.span().map_or(0, |span| span.start));
+    let message = error.message();
+    let quoted: Vec<String> = message.split('`').skip(1).step_by(2).map(str::to_string).collect();
+    if message.starts_with("unknown field") && quoted.len() > 1 {
+        let (key, known) = (quoted[0].clone(), quoted[1..].to_vec());
+        let nearest = known.iter().min_by_key(|other| distance(&key, other));
+        let nearest = nearest.filter(|other| distance(&key, other) <= key.len().div_ceil(2)).cloned();
+        return DeckError { line, what: Wrong::Key { key, nearest, known } };
+    }
+    DeckError { line, what: Wrong::Text(message.to_string()) }
+}
+
+/// How many letters have to change, come or go.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "\
+steps = 10
+[grid]
+cells = [8, 8, 8]
+length = [1.0, 1.0, 1.0]
+[[species]]
+name = \"electrons\"
+charge = -1.0
+mass = 1.0
+density = 1.0
+per_cell = [2, 2, 2]
+";
+
+    #[test]
+    fn a_good_deck_is_read() {
+        let deck = Deck::parse(GOOD).expect("a good deck");
+        assert_eq!((deck.steps, deck.setup.grid.cells, deck.setup.order), (10, [8; 3], 1));
+        assert!((deck.setup.grid.step - 0.95 * 0.125 / 3f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (from, to, line, part) in [
+            ("density = 1.0", "density = -1.0", 9, "`density` is -1.0, and must be zero or more"),
+            ("density = 1.0", "densty = 1.0", 9, "did you mean `density`?"),
+            ("length = [1.0, 1.0, 1.0]", "length = [1.0, 1.0, 1.0]\nstep = 0.1", 5, "Courant's limit"),
+            ("cells = [8, 8, 8]", "cells = [8, 0, 8]", 3, "three numbers from 1"),
+            ("mass = 1.0", "mass = 0.0", 8, "more than zero"),
+            ("steps = 10", "steps = ten", 1, ""),
+            ("steps = 10", "steps = -1", 1, "0 at least"),
+            ("steps = 10", "steps = 10\norder = 4", 2, "1, 2 or 3"),
+            ("steps = 10", "steps = 10\npusher = \"euler\"", 2, "boris, vay and higuera-cary"),
+        ] {
+            let error = Deck::parse(&GOOD.replace(from, to)).expect_err(to);
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[").expect("a species")..]);
+        assert!(
+            Deck::parse(&twice).expect_err("twice").to_string().contains("two species called `electrons`")
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! What can go wrong with a simulation.
+
+use std::path::PathBuf;
+
+use tiercel_core::Bytes;
+
+/// What can go wrong with a simulation.
+#[derive(Debug, thiserror::Error)]
+pub enum PicError {
+    /// Memory and its management.
+    #[error(transparent)]
+    Memory(#[from] tiercel_core::Error),
+    /// The machine's memories.
+    #[error(transparent)]
+    Host(#[from] tiercel_run::HostError),
+    /// Fast memory that cannot hold what a single step works on.
+    #[error(
+        "{fast} of fast memory is too little: {what} works on {wanted} at once; --fast {}KiB would do, or smaller tiles (`tile` in [grid])",
+        enough.0.div_ceil(1024)
+    )]
+    TooLittle {
+        /// How much there is.
+        fast: Bytes,
+        /// What wants more.
+        what: &'static str,
+        /// How much it wants.
+        wanted: Bytes,
+        /// With how much it would run.
+        enough: Bytes,
+    },
+    /// A system that cannot run on this slow memory.
+    #[error(
+        "{system} works on slow memory directly, and nothing can compute on {slow}; take another system, or another slow memory"
+    )]
+    NotComputable {
+        /// The system.
+        system: String,
+        /// The slow memory.
+        slow: String,
+    },
+    /// A file that cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A checkpoint that is damaged or of another run.
+    #[error("{}: {why}", path.display())]
+    Checkpoint {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Numbers that are none any more.
+    #[error(
+        "iteration {iteration}: the energy is no number any more; a shorter step or a finer grid may help"
+    )]
+    NotFinite {
+        /// When it was noticed.
+        iteration: u64,
+    },
+}

@@ -1,0 +1,37 @@
+//! Particle-in-cell plasma simulation whose particles need not fit in fast memory (WarpX-PM, chapter 7).
+//!
+//! [`Simulation`] has fields and particles as objects on the tiers of a machine, under a placement. Inner loops are in
+//! `cell`, `push` and `shape`, over the vectors of `simd`; `parcel` walks the particles of a tile in place.
+
+// Loops over axes and cells index several arrays at once; sums and sights have no contents that would be a default.
+#![allow(clippy::needless_range_loop, clippy::new_without_default)]
+
+mod around;
+pub mod batch;
+pub mod cell;
+pub mod checkpoint;
+pub mod copiers;
+pub mod deck;
+pub mod error;
+pub mod grid;
+pub mod hash;
+pub mod load;
+pub mod openpmd;
+pub mod parcel;
+pub mod placement;
+pub mod push;
+pub mod run;
+pub mod setup;
+pub mod shape;
+pub mod simd;
+pub mod simulation;
+pub mod split;
+pub mod store;
+pub mod system;
+pub mod yee;
+
+pub use error::PicError;
+pub use grid::{Boundary, Grid};
+pub use setup::{Push, Setup, Species};
+pub use simd::Real;
+pub use simulation::{Measured, Passes, Simulation, Ways};
