@@ -10,7 +10,7 @@ use std::time::Duration;
 use tiercel_core::{Bytes, TierId};
 use tiercel_plan::{Effort, Formulation, Plan, Problem, solver, verify};
 use tiercel_profile::{Model, machines};
-use tiercel_run::KernelTime;
+use tiercel_sim::KernelTime;
 use tiercel_workload::{Lifetimes, nets};
 
 const NETS: [(&str, Option<u64>); 17] = [

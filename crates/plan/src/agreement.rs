@@ -6,17 +6,17 @@
 use std::time::Duration;
 
 use tiercel_core::Machine;
-use tiercel_run::{KernelTime, Roofline};
+use tiercel_sim::{KernelTime, Roofline};
 use tiercel_testbed::{for_seeds, machine, random_trace};
 use tiercel_workload::{Lifetimes, Trace};
 
 use crate::exact::Exact;
+use crate::model::problem::{Formulation, Problem};
 use crate::oracle::{Tangled, brute_force, tiny};
 use crate::plan::Plan;
-use crate::problem::{Formulation, Problem};
-use crate::solve::{Effort, Solution, Stop};
-use crate::solver::{Fast, Solver};
-use crate::verify::verify;
+use crate::plan::verify::verify;
+use crate::search::solve::{Effort, Solution, Stop};
+use crate::search::solver::{Fast, Solver};
 
 fn exact() -> Option<Exact> {
     match Exact::load() {

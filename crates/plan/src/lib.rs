@@ -1,49 +1,41 @@
 //! Plans: where every tensor lives at every step, decided ahead of time, with a proof of how good that is.
+//!
+//! | file | what |
+//! |---|---|
+//! | `model/` | the problem as numbers: tensors, kernels with a time for every placement, links, limits |
+//! | `bound/` | what no plan can beat: prices on memory, and what must cross the links |
+//! | `search/` | plans that fit: construction, local search, branching, copies that overlap kernels |
+//! | `exact/` | the other solver: a mixed-integer program for HiGHS, which is loaded at run time |
+//! | `plan/` | a plan as data: the replay that refuses a bad one, places for its tensors, leeway |
+//! | `layout/` | packing: where on a tier each buffer lies |
+//! | `oracle.rs`, `agreement.rs` | tests: the solver against brute force, and the two solvers against each other |
 
 #[cfg(test)]
 mod agreement;
-mod asynchronous;
-mod branch;
-mod crossing;
-mod dual;
+mod bound;
 pub mod exact;
-mod highs;
-pub mod implementations;
-mod lanes;
+pub mod joint;
 pub mod layout;
-pub mod leeway;
-mod margins;
-pub mod offsets;
+mod model;
 #[cfg(test)]
 mod oracle;
-pub mod outline;
-mod overlap;
-mod paths;
 pub mod plan;
-mod primal;
-pub mod problem;
-pub mod recompute;
-mod residence;
-mod room;
-mod rounds;
-mod rows;
-mod scope;
-mod sequence;
-pub mod solve;
-pub mod solver;
-pub mod verify;
-pub mod warm;
+mod search;
 
 pub use exact::Exact;
-pub use highs::HighsError;
-pub use implementations::implemented;
-pub use leeway::leeway;
-pub use offsets::{Arranged, arranged, arranged_anew};
-pub use outline::{Mismatch, Outline};
+pub use exact::highs::HighsError;
+pub use joint::{Joint, Request, Schedule, joint};
+pub use model::implementations::implemented;
+pub use model::outline::{Mismatch, Outline};
+pub use model::problem::{Formulation, PlanError, Problem};
+pub use model::{implementations, outline, problem, recompute};
+pub use plan::leeway::leeway;
+pub use plan::offsets::{Arranged, arranged, arranged_anew};
+pub use plan::residence::Residence;
+pub use plan::verify::{Flaw, verify};
 pub use plan::{Action, Birth, Implementation, Move, Plan};
-pub use problem::{Formulation, PlanError, Problem};
-pub use residence::Residence;
-pub use solve::{Effort, Solution, Stop, solve};
-pub use solver::{Fast, SolveError, Solver};
-pub use verify::{Flaw, verify};
-pub use warm::Known;
+pub use plan::{offsets, verify};
+pub use search::solve::{Effort, Solution, Stop, solve};
+pub use search::solver::{Fast, SolveError, Solver};
+pub use search::warm::Known;
+pub use search::{solve, solver, warm};

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine, TierId};
-use tiercel_run::{KernelTime, Roofline};
+use tiercel_sim::{KernelTime, Roofline};
 use tiercel_testbed::{for_seeds, machine, random_trace};
 use tiercel_workload::{Lifetimes, Trace};
 
-use crate::paths::States;
+use crate::bound::paths::States;
+use crate::model::problem::{Formulation, Problem};
 use crate::plan::Plan;
-use crate::problem::{Formulation, Problem};
-use crate::solve::{Effort, solve};
-use crate::verify::verify;
+use crate::plan::verify::verify;
+use crate::search::solve::{Effort, solve};
 
 /// A random time for every placement, the slower the more is slow, and not the sum of its parts.
 pub(crate) struct Tangled(pub(crate) u64);
@@ -40,7 +40,7 @@ pub(crate) fn brute_force(problem: &Problem) -> f64 {
             let bytes = |(item, s): (usize, &u8)| {
                 let alive = *s != u8::MAX;
                 let state = alive.then(|| states.all[usize::from(*s)]);
-                let here = |state: crate::paths::State| {
+                let here = |state: crate::bound::paths::State| {
                     usize::from(state.tier) == tier || state.copy.map(usize::from) == Some(tier)
                 };
                 if state.is_some_and(here) { items[item].bytes as f64 } else { 0.0 }

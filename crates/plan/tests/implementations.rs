@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine};
 use tiercel_plan::{Effort, Formulation, arranged, implemented, verify};
-use tiercel_run::Roofline;
+use tiercel_sim::Roofline;
 use tiercel_workload::{Trace, text};
 
 fn machine(fast: &str, computable: bool) -> Machine {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tiercel_core::{Bytes, TierId};
 use tiercel_plan::{Effort, Formulation, Plan, arranged, leeway, verify};
 use tiercel_profile::machines;
-use tiercel_run::Roofline;
+use tiercel_sim::Roofline;
 use tiercel_workload::{Lifetimes, nets};
 
 #[test]

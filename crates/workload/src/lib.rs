@@ -29,6 +29,27 @@
 //! println!("{peak} at {}", program.trace.kernel(step).name);
 //! # Ok::<(), tiercel_workload::graph::GraphError>(())
 //! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `trace.rs` | the trace: all that executor, simulator, policies and planners see of a program |
+//! | `graph/` | tensors, operations, shapes and costs of a network; the builder |
+//! | `nets/` | the built-in networks, one a file (`docs/networks.md`) |
+//! | `autodiff/` | backward kernels and optimizer updates |
+//! | `schedule.rs` | from a graph to a trace |
+//! | `storage.rs` | which values share memory: what works in place |
+//! | `lifetimes.rs` | uses, distances, classes, peaks |
+//! | `intervals.rs` | cuts of a trace |
+//! | `text/` | the text form (`docs/trace-format.md`) |
+//! | `import/onnx/` | ONNX inference graphs as training graphs (`docs/onnx.md`) |
+//! | `open.rs` | from what a user names to a workload |
+//! | `inference.rs` | the forward pass alone |
+//! | `rewriting.rs` | how a program came from another, by names that a plan file can carry |
+//! | `recompute.rs` | a graph that drops activations and computes them again |
+//! | `parts/` | a graph that works on large tensors in parts: activations by samples, weights by rows |
+//! | `check.rs` | what makes a trace sound |
+//! | `summary.rs` | what a workload amounts to |
+//! | `spelling.rs` | what somebody may have meant |
 
 pub mod autodiff;
 pub mod check;
@@ -41,6 +62,8 @@ pub mod nets;
 pub mod open;
 pub mod parts;
 pub mod recompute;
+pub mod repeat;
+pub mod repeated;
 pub mod rewriting;
 pub mod schedule;
 pub mod spelling;

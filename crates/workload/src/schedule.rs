@@ -154,6 +154,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             alternatives: Vec::new(),
             beside: false,
             factor: 1.0,
+            repeat: None,
         });
     }
     Program { graph, trace, storage, options, rewriting: Rewriting::default() }

@@ -111,6 +111,8 @@ pub struct Kernel {
     pub beside: bool,
     /// The time of the implementation that was chosen, relative to what is said or modelled of the kernel.
     pub factor: f64,
+    /// Whether it may be run again, where the trace says; see [`Kernel::repeat()`].
+    pub repeat: Option<crate::repeat::Repeat>,
 }
 
 /// The kernels of one iteration in order, with the tensors that they touch.

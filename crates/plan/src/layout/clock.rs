@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::solve::Effort;
+use crate::search::solve::Effort;
 
 /// Looks at the clock before all packings that take no search have been tried.
 const QUICK: u64 = 11;

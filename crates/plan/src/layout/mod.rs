@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use tiercel_core::Bytes;
 
-use crate::solve::Effort;
+use crate::search::solve::Effort;
 use bedrock::Bedrock;
 use clock::Clock;
 use problem::Raw;

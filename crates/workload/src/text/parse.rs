@@ -5,6 +5,7 @@ use tiercel_core::{Bytes, Nanos, TierId};
 use super::lexer::{Word, words};
 use super::{MAGIC, PHASES, ROLES, TextError, VERSION};
 use crate::check::{Checker, Fault, Part};
+use crate::repeat::WORDS;
 use crate::trace::{Alternative, Kernel, Tensor, Timing, Trace, Use};
 
 pub(super) fn parse(text: &str) -> Result<Trace, TextError> {
@@ -197,15 +198,21 @@ impl Parser {
         };
         let mut flops = 0;
         let mut flops_column = name.column;
-        if line.rest.first().is_some_and(|word| word.text != "beside") {
+        let follows =
+            |word: &Word<'_>| word.text == "beside" || WORDS.iter().any(|(name, _)| *name == word.text);
+        if line.rest.first().is_some_and(|word| !follows(word)) {
             line.keyword("flops")?;
             flops_column = line.rest.first().map_or(line.end, |word| word.column);
             flops = line.value("a whole number")?;
         }
-        let beside = !line.rest.is_empty();
+        let beside = line.rest.first().is_some_and(|word| word.text == "beside");
         if beside {
             line.keyword("beside")?;
         }
+        let repeat = match line.rest.is_empty() {
+            true => None,
+            false => Some(line.choice("a word that says whether the kernel may be run again", &WORDS)?),
+        };
         line.done()?;
         let kernel = Kernel {
             name: name.text.to_string(),
@@ -219,6 +226,7 @@ impl Parser {
             alternatives: Vec::new(),
             beside,
             factor: 1.0,
+            repeat,
         };
         self.open = Some(Open {
             kernel,

@@ -41,6 +41,9 @@ fn kernel(out: &mut String, trace: &Trace, kernel: &Kernel) -> std::fmt::Result 
     if kernel.beside {
         write!(out, " beside")?;
     }
+    if let Some(repeat) = kernel.repeat {
+        write!(out, " {}", repeat.name())?;
+    }
     writeln!(out)?;
     kernel.reads.iter().try_for_each(|used| touch(out, trace, "read", used))?;
     kernel.writes.iter().try_for_each(|used| touch(out, trace, "write", used))?;

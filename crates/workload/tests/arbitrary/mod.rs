@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tiercel_core::{Bytes, Nanos, TierId};
+use tiercel_workload::repeat::Repeat;
 use tiercel_workload::trace::{Alternative, Phase, Role, Timing, Use};
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace};
 
@@ -81,5 +82,7 @@ fn sound(at: usize, raw: RawKernel, tensors: &[Tensor], layers: usize, filled: &
             .collect(),
         beside: flops % 3 == 0,
         factor: 1.0,
+        repeat: [None, Some(Repeat::Pure), Some(Repeat::Seeded), Some(Repeat::Scratch), Some(Repeat::Once)]
+            [(flops % 5) as usize],
     }
 }

@@ -1,0 +1,221 @@
+//! Keep, move, or run again: one plan for all three, for a trace from anywhere.
+//!
+//! [`joint`] is given a trace, a machine whose fastest tier's capacity is the limit, kernel times, and a [`Request`]. It returns
+//! a [`Joint`]: the rewritten trace ([`Repeated`], with for each of its kernels the kernel of the original that it is or
+//! repeats, and for each of its tensors the tensor of the original), an ordinary [`Plan`] for that trace, which is verified,
+//! simulated and played like any other, and the same as a [`Schedule`]: for each step of the *original* trace what to fetch, wait
+//! for, recompute, evict and drop, by the original's tensor and kernel numbers, for a runtime that goes operation by operation.
+//!
+//! Which kernels may be run again is the trace's word ([`tiercel_workload::repeat`]). A tensor is dropped between two uses
+//! and made again just before the second, from what is there then; what is not there is made again, too, so chains are as long as
+//! they must be, and what they hold in memory is charged. Kernels work on the fastest tier alone: machines whose slower tiers
+//! kernels can use have better planners here ([`crate::arranged`]).
+//!
+//! ```text
+//! base      the trace as numbers; a decision for each gap between two uses
+//! unroll    choices → the sequence of kernels, with what is made again
+//! flow      when copies set out and have to have ended; the time; the memory
+//! search    greedy starts, then changes judged by unroll and flow
+//! bound     what no such plan takes less than
+//! write     the plan and the schedule
+//! ```
+
+mod base;
+mod bound;
+mod flow;
+mod schedule;
+mod search;
+mod unroll;
+mod write;
+
+use std::time::{Duration, Instant};
+
+use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_sim::KernelTime;
+use tiercel_workload::repeated::Repeated;
+use tiercel_workload::{Lifetimes, Trace};
+
+use crate::model::problem::PlanError;
+use crate::plan::Plan;
+use crate::plan::offsets::assign;
+use crate::plan::verify::verify;
+use crate::search::solve::Effort;
+use base::Base;
+use search::{Allowed, Found, Searcher, better};
+
+pub use schedule::{Act, Around, Schedule};
+
+/// What is asked of the joint planner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request {
+    /// Whether tensors may move.
+    pub moves: bool,
+    /// Whether kernels may run again.
+    pub again: bool,
+    /// Whether whoever plays the plan can put generators of random numbers back to where they were, so that kernels that
+    /// are `seeded` may run again.
+    pub seeded: bool,
+    /// Whether every tensor is to have its place in fast memory; otherwise bytes are counted alone, as for a runtime that has an
+    /// allocator of its own.
+    pub places: bool,
+    /// The changes after which the search ends, however fast the machine is.
+    pub rounds: u64,
+    /// The time after which the best plan so far is taken.
+    pub time: Duration,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            moves: true,
+            again: true,
+            seeded: true,
+            places: true,
+            rounds: u64::MAX,
+            time: Duration::from_secs(10),
+            seed: 0,
+        }
+    }
+}
+
+/// A joint plan.
+#[derive(Clone, Debug)]
+pub struct Joint {
+    /// The trace that it is for, and where its kernels and tensors come from.
+    pub repeated: Repeated,
+    /// The plan for that trace.
+    pub plan: Plan,
+    /// The same, step by step of the original.
+    pub schedule: Schedule,
+    /// Whether every tensor has its place; where not, the plan counts bytes only.
+    pub packed: bool,
+    /// The nanoseconds of kernels that run again.
+    pub again_ns: f64,
+    /// How many plans were judged.
+    pub judged: u64,
+    /// How long planning took.
+    pub time: Duration,
+}
+
+/// The part of the time for each of moving alone and running again alone, which the joint plan must not lose to.
+const APART: f64 = 0.12;
+/// The share of memory given up where tensors could not be given places, each time.
+const NARROW: [f64; 5] = [0.0, 0.01, 0.02, 0.035, 0.06];
+/// The part of the time after which the search ends, so that some is left for places.
+const SEARCH: f64 = 0.7;
+
+/// Plans a trace: which tensors stay, move, or are made again, so that an iteration takes least with so much fast memory.
+pub fn joint(
+    trace: &Trace,
+    machine: &Machine,
+    times: &dyn KernelTime,
+    request: &Request,
+) -> Result<Joint, PlanError> {
+    let started = Instant::now();
+    trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
+    trace.check_tiers(machine.tiers.len()).map_err(PlanError::Trace)?;
+    let slow = slow_tier(trace, machine);
+    let moves = request.moves && machine.tiers.len() > 1;
+    let whole = Base::new(trace, machine, times, slow, request.seeded);
+    feasible(&whole, trace, machine)?;
+    let allowed = Allowed { moves, again: request.again };
+    let bound = bound::bound(&whole, allowed);
+    let (found, judged) = search(&whole, allowed, request, started);
+    let mut best = found.filter(|found| found.fits).ok_or(PlanError::NoPlan)?;
+    let mut loose = None;
+    for share in NARROW {
+        let mut base = whole.clone();
+        base.limit = (whole.limit as f64 * (1.0 - share)) as u64;
+        let mut searcher = Searcher::new(&base, request.seed, deadline(started, request.time));
+        if share > 0.0 {
+            match searcher.repair(best.clone(), allowed) {
+                Some(found) => best = found,
+                None => break,
+            }
+        }
+        let Some(_) = searcher.judge(&best.choices).filter(|_| searcher.flow.excess == 0) else { continue };
+        let written =
+            write_down(trace, machine, slow, (&base, &searcher), (bound, judged), request, started)?;
+        if written.packed || !request.places {
+            return Ok(written);
+        }
+        loose.get_or_insert(written);
+        if started.elapsed() >= request.time {
+            break;
+        }
+    }
+    loose.ok_or(PlanError::NoPlan)
+}
+
+/// Searches with what is allowed, and with each part of that alone.
+fn search(base: &Base, allowed: Allowed, request: &Request, started: Instant) -> (Option<Found>, u64) {
+    let both = allowed.moves && allowed.again;
+    let part = |share: f64| deadline(started, request.time.mul_f64(share));
+    let mut searcher = Searcher::new(base, request.seed, part(0.3));
+    let mut best = searcher.start(allowed);
+    if both {
+        let mut share = 0.3;
+        for alone in [Allowed { moves: true, again: false }, Allowed { moves: false, again: true }] {
+            share += APART;
+            searcher.until(part(share));
+            let found = searcher.start(alone);
+            best = better(best, found);
+        }
+    }
+    searcher.until(part(SEARCH));
+    let found = best.map(|best| searcher.improve(best, allowed, request.rounds));
+    (found, searcher.evaluations)
+}
+
+/// When so much time will be over; far from now where that is beyond what clocks can tell.
+fn deadline(started: Instant, time: Duration) -> Instant {
+    started.checked_add(time).unwrap_or(started + FAR)
+}
+
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The tier that tensors leave for: the nearest that holds them all.
+fn slow_tier(trace: &Trace, machine: &Machine) -> TierId {
+    let peak = Lifetimes::new(trace).peak().1;
+    let wanted = Bytes(peak.0.saturating_sub(machine.tiers[0].capacity.0).saturating_mul(2));
+    let enough = machine.tier_ids().skip(1).find(|tier| machine.tier(*tier).capacity >= wanted);
+    enough.unwrap_or(machine.slowest())
+}
+
+/// Every kernel's operands fit.
+fn feasible(base: &Base, trace: &Trace, machine: &Machine) -> Result<(), PlanError> {
+    let wanted = |call: &base::Call| call.touches.iter().map(|t| base.items[*t as usize].bytes).sum::<u64>();
+    let largest = base.calls.iter().enumerate().max_by_key(|(_, call)| wanted(call));
+    match largest {
+        Some((step, call)) if wanted(call) > base.limit => Err(PlanError::TooTight {
+            kernel: trace.kernels[step].name.clone(),
+            step: tiercel_core::Step(step as u32),
+            tier: machine.tiers[0].name.clone(),
+            limit: machine.tiers[0].capacity,
+            least: Bytes(wanted(call)),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a plan down, with places where they are wanted.
+fn write_down(
+    trace: &Trace,
+    machine: &Machine,
+    slow: TierId,
+    (base, searcher): (&Base, &Searcher<'_>),
+    (bound, judged): (f64, u64),
+    request: &Request,
+    started: Instant,
+) -> Result<Joint, PlanError> {
+    let (sequence, flow) = (&searcher.sequence, &searcher.flow);
+    let repeated = write::rewritten(trace, sequence).map_err(|error| PlanError::Trace(error.to_string()))?;
+    let mut plan = write::plan(&repeated, machine, slow, (base, sequence, flow), bound);
+    let effort = Effort { time: request.time, seed: request.seed, ..Effort::default() };
+    let packed = request.places && assign(&mut plan, &repeated.trace, machine, &effort).is_ok();
+    verify(&plan, &repeated.trace, machine).map_err(|flaw| PlanError::Trace(flaw.to_string()))?;
+    let schedule = write::schedule(trace, base, sequence, flow, bound);
+    Ok(Joint { repeated, plan, schedule, packed, again_ns: sequence.again, judged, time: started.elapsed() })
+}
