@@ -1,6 +1,6 @@
-"""Golden values of small networks, made by PyTorch, for `crates/run/tests/golden.rs`.
+"""Golden values of small networks, made by PyTorch, for `crates/kernels/tests/golden.rs`.
 
-    /usr/bin/python3 scripts/golden.py > crates/run/tests/golden/golden.txt
+    /usr/bin/python3 scripts/golden.py > crates/kernels/tests/golden/golden.txt
 
 Every network trains one step. Inputs and weights follow from a formula that both sides know (`numbers`), so only
 results are printed: for every output, gradient and updated weight its size, its sum, its sum of squares and some of its

@@ -1,4 +1,4 @@
-"""Times PyTorch's kernels for `crates/run/benches/kernels/main.rs`.
+"""Times PyTorch's kernels for `crates/kernels/benches/kernels/main.rs`.
 
 Reads one case a line from standard input, runs it a few times, and answers with the seconds of the best run. The
 argument is the number of threads.

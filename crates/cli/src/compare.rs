@@ -110,6 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     {
         return Err(format!("nothing could be run: {error}"));
     }
+    machine::tell_assumed(&machine);
     let rows: Vec<Value> =
         cells.iter().map(|cell| row(cell, &works, &machine.name, arguments.answer.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));

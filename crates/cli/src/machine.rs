@@ -1,13 +1,15 @@
 //! The machine that a user names: a shipped one, a file, or this very one.
 
 use std::path::Path;
+use std::sync::Once;
 
-use tiercel_core::{Backing, Bandwidth, Link, Machine, TierId};
+use tiercel_core::{Backing, Compute, Link, Machine, TierId};
 use tiercel_profile::probe::{ProbeError, here};
 use tiercel_profile::{Model, machines};
 use tiercel_systems::Times;
 use tiercel_workload::spelling::nearest;
 
+use crate::figures::counted;
 use crate::files;
 use crate::progress::Notes;
 
@@ -49,7 +51,22 @@ fn told(known: Result<here::Known, ProbeError>) -> Result<Machine, String> {
     if let Some(why) = known.unkept {
         eprintln!("tiercel: what was measured of this machine is not kept for the next time: {why}");
     }
+    warn(&known.machine);
     Ok(known.machine)
+}
+
+/// Says, once, that other programs were in the way when this machine was measured.
+pub fn warn(machine: &Machine) {
+    static ONCE: Once = Once::new();
+    if let Some(share) = machine.compute.others {
+        ONCE.call_once(|| {
+            eprintln!(
+                "tiercel: other programs had {:.0} % of the processors while this machine was measured: it is faster than \
+                 the figures that plans go by; `tiercel probe` measures it again",
+                share * 100.0
+            );
+        });
+    }
 }
 
 /// A machine of two tiers with the speeds and links that its memories have here, where it said what was not known yet.
@@ -69,15 +86,6 @@ pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
     Ok(machine)
 }
 
-/// A machine as plans and predictions see it whose kernel times were measured: what copies and kernels have of fast memory
-/// is in these times, and counts no second time.
-pub fn beside_measured_times(machine: &Machine) -> Machine {
-    let mut machine = machine.clone();
-    let fast = &mut machine.tiers[0];
-    (fast.read, fast.write) = (Bandwidth::gb(100.0), Bandwidth::gb(100.0));
-    machine
-}
-
 /// Whether a machine is this very one, or stands for it: real memory is behind its tiers.
 pub fn is_here(machine: &Machine) -> bool {
     machine.name == "here" || machine.tiers.iter().any(|tier| tier.backing != Backing::Dram)
@@ -86,4 +94,17 @@ pub fn is_here(machine: &Machine) -> bool {
 /// How long kernels take on a machine.
 pub fn times(machine: &Machine) -> Result<Times, String> {
     Model::new(machine).map(Times::new).map_err(|error| error.to_string())
+}
+
+/// Says of simulated figures that they go by a processor which nobody stated.
+pub fn tell_assumed(machine: &Machine) {
+    let Compute { threads, gflops, assumed, .. } = machine.compute;
+    if assumed {
+        eprintln!(
+            "tiercel: machine `{}` states no [compute]: {} and {gflops} GFLOP/s are assumed, and times of kernels are no \
+             better than that",
+            machine.name,
+            counted(threads.into(), "thread"),
+        );
+    }
 }

@@ -5,16 +5,19 @@
 //! everything else to standard error.
 
 mod amounts;
+mod ann;
 mod answer;
 mod compare;
 mod completions;
 mod describe;
 mod figures;
 mod files;
+mod keep;
 mod layout;
 mod list;
 mod machine;
 mod outcome;
+mod pic;
 mod plan;
 mod probe;
 mod profile;
@@ -57,6 +60,9 @@ enum Verb {
     Reproduce(reproduce::Arguments),
     Report(report::Arguments),
     Train(Box<train::Arguments>),
+    Ann(Box<ann::Arguments>),
+    Keep(Box<keep::Arguments>),
+    Pic(pic::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -72,7 +78,10 @@ fn main() -> ExitCode {
         Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),
         Verb::Reproduce(arguments) => reproduce::run(&arguments).map_err(Failure::from),
         Verb::Train(arguments) => train::run(&arguments),
+        Verb::Keep(arguments) => keep::run(&arguments),
+        Verb::Pic(arguments) => pic::run(&arguments),
         Verb::Layout(arguments) => layout::run(&arguments),
+        Verb::Ann(arguments) => ann::run(&arguments).map_err(Failure::from),
         Verb::Completions(arguments) => {
             completions::run(&arguments, Arguments::command()).map_err(Failure::from)
         }

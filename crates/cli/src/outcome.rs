@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use tiercel_core::{Bytes, Nanos, Totals};
-use tiercel_run::train::{Lesson, Score};
+use tiercel_train::{Lesson, Score};
 
 use crate::figures::{counted, grouped, scaled};
 use crate::wired::Outlook;

@@ -84,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         Some(within) => vec![inverse(&scene, system, options, &ends, within)?],
         None => sweep(&scene, system, options, &arguments.fast)?,
     };
+    crate::machine::tell_assumed(&scene.machine);
     if let Some(path) = &arguments.out {
         write_plan(path, &scene, system, &runs[0])?;
     }
@@ -97,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let mut page = String::new();
     // Writing to a string never fails.
     let _ = match &runs[..] {
-        [one] => single(&mut page, &scene, one, &ends, arguments.within),
+        [one] => single(&mut page, &scene, one, &ends, arguments),
         _ => curve(&mut page, &scene, &runs, &ends),
     };
     Ok(page)
@@ -204,16 +205,12 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
     let plan = run.planned.as_ref().map(|planned| &planned.plan);
     let fast = run.machine.tiers[0].capacity;
     let price = Price::of(run, scene.peak);
-    let time = plan.map_or(run.time(), |plan| Nanos(plan.iteration_ns.round() as u64));
-    let (fetched, evicted) = match plan {
-        Some(plan) => plan.traffic(played(scene, run), &run.machine),
-        None => (run.fetched(), run.evicted()),
-    };
     let layout = run.planned.as_ref().and_then(|planned| planned.layout(played(scene, run), &run.machine));
     json!({
         "net": scene.net,
         "batch": scene.workload.batch(),
         "machine": run.machine.name,
+        "compute_assumed": run.machine.compute.assumed,
         "system": run.system,
         "on": "sim",
         "measured": false,
@@ -221,18 +218,21 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "peak_bytes": scene.peak.0,
         "fast_bytes": fast.0,
         "fast_fraction": fraction(fast, scene.peak),
-        "iteration_ns": time.0,
+        // What programs rely on: the plan's own time, to which its gap belongs.
+        "iteration_ns": plan.map_or(run.time().0, |plan| plan.iteration_ns.round() as u64),
         "simulated_ns": run.time().0,
+        "planned_ns": plan.map(|plan| plan.iteration_ns.round() as u64),
         "fast_only_ns": ends.fast_only.0,
         "slow_only_ns": ends.slow_only.map(|time| time.0),
         "slowdown": ends.slowdown(run),
         "within": arguments.within,
         "bound_ns": plan.map(|plan| plan.bound_ns.round() as u64),
         "gap": plan.map(|plan| plan.gap()),
+        "repeats": arguments.search.repeats(),
         "solve_ms": run.planned.as_ref().and_then(|p| p.solve).map(|time| time.as_secs_f64() * 1e3),
         "moves": plan.map(|plan| plan.moves.len()),
-        "fetched_bytes": fetched.0,
-        "evicted_bytes": evicted.0,
+        "fetched_bytes": run.fetched().0,
+        "evicted_bytes": run.evicted().0,
         "recomputed_ns": recomputed(scene, run).0,
         "recomputed": plan.map(|plan| &plan.recomputed),
         "early_updates": plan.map(|plan| plan.early_updates),
@@ -246,10 +246,16 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
     })
 }
 
-fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Option<f64>) -> std::fmt::Result {
+fn single(
+    out: &mut String,
+    scene: &Scene,
+    run: &Run,
+    ends: &Ends,
+    arguments: &Arguments,
+) -> std::fmt::Result {
     let fast = run.machine.tiers[0].capacity;
     let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
-    match within {
+    match arguments.within {
         None => writeln!(out, "{}: {}\n", scene.title(), run.system)?,
         Some(within) => {
             writeln!(out, "{}: {} within {} of fast-only\n", scene.title(), run.system, percent(within))?;
@@ -270,7 +276,11 @@ fn single(out: &mut String, scene: &Scene, run: &Run, ends: &Ends, within: Optio
         row("planned", format!("{cost}; no plan of this kind takes less than {bound} (gap {gap:.2} %)"))?;
         if let Some(time) = planned.solve {
             let moves = plan.moves.len();
-            row("search", format!("{moves} moves, found in {:.2} s", time.as_secs_f64()))?;
+            let clock = match arguments.search.repeats() {
+                true => "",
+                false => ", by the clock: the same seed may give another plan",
+            };
+            row("search", format!("{moves} moves, found in {:.2} s{clock}", time.as_secs_f64()))?;
         }
         let early = plan.early_updates.then(|| "weights updated early".to_string());
         let again = match plan.recomputed.len() {
@@ -306,8 +316,8 @@ fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt
     let heads = if priced { "      price  speed for it" } else { "" };
     writeln!(
         out,
-        "  {:>12} {:>7} {:>12} {:>9} {:>12}{heads}",
-        "fast", "share", "iteration", "slowdown", "moved"
+        "  {:>12} {:>7} {:>12} {:>12} {:>9} {:>12}{heads}",
+        "fast", "share", "used", "iteration", "slowdown", "moved"
     )?;
     for run in runs {
         let fast: Bytes = run.machine.tiers[0].capacity;
@@ -316,8 +326,9 @@ fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt
         let moved = run.fetched() + run.evicted();
         write!(
             out,
-            "  {:>12} {share:>5.1} % {:>12} {slowdown:>9.3} {:>12}",
+            "  {:>12} {share:>5.1} % {:>12} {:>12} {slowdown:>9.3} {:>12}",
             fast.to_string(),
+            run.peak_fast().to_string(),
             run.time().to_string(),
             moved.to_string()
         )?;

@@ -10,6 +10,7 @@ use tiercel_profile::probe::{Found, Settings, here, probe};
 
 use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
+use crate::machine;
 use crate::progress::Notes;
 
 const EXAMPLES: &str = "\
@@ -57,6 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let notes = Notes::new();
     let found = probe(&Settings { slow }, |what| notes.say(what)).map_err(|error| error.to_string())?;
     drop(notes);
+    machine::warn(&found.machine);
     let kept = here::keep(&found).map_err(|error| error.to_string())?;
     if let Some(path) = &arguments.out {
         files::replace(path, found.machine.to_toml())?;
@@ -109,6 +111,7 @@ fn document(found: &Found, kept: &std::path::Path) -> Value {
         "buffered": found.buffered,
         "threads": machine.compute.threads,
         "gflops": machine.compute.gflops,
+        "others_share": machine.compute.others,
         "tiers": tiers.collect::<Vec<_>>(),
         "links": links.collect::<Vec<_>>(),
     })
@@ -119,9 +122,12 @@ fn table(out: &mut String, found: &Found, kept: &std::path::Path) -> std::fmt::R
     let Found { took, buffered, .. } = found;
     let threads = machine.compute.threads;
     writeln!(out, "this machine, measured in {:.1} s\n", took.as_secs_f64())?;
+    let others = machine.compute.others.map_or(String::new(), |share| {
+        format!(", while other programs had {:.0} % of the processors", share * 100.0)
+    });
     writeln!(
         out,
-        "  processor  {threads} threads, {:.0} GFLOP/s in matrix products\n",
+        "  processor  {threads} threads, {:.0} GFLOP/s in matrix products{others}\n",
         machine.compute.gflops
     )?;
     writeln!(

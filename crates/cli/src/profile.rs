@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Backing, Machine, Nanos, TierId};
 use tiercel_profile::Kept;
-use tiercel_run::KernelTime;
+use tiercel_sim::KernelTime;
 use tiercel_workload::trace::Timing;
 use tiercel_workload::{Kernel, Program, text};
 
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     timing::stop_when_interrupted();
     let mut kept = Kept::open(threads);
     let started = Instant::now();
-    let outcome = timing::measure(&program, &machine, threads, &mut kept, arguments.again)?;
+    let outcome = timing::measure(&program, &machine, threads, &mut kept, (arguments.again, true))?;
     if let Some(why) = &outcome.unkept {
         return Err(Failure::from(why.clone()));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_systems::Options;
-use tiercel_systems::reproduce::{Claim, Paper, Row, named};
+use tiercel_systems::reproduce::{Claim, Difference, Paper, Row, Verdict, named};
 
 use crate::amounts::{duration, threads};
 use crate::answer::Answer;
@@ -27,7 +27,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The paper: autotm, cachedarrays, redl or sentinel
+    /// The paper: autotm, cachedarrays, hm-ann, hm-keeper, redl or sentinel
     #[arg(value_name = "PAPER")]
     paper: String,
     /// The time after which a planner's best plan so far is taken
@@ -43,6 +43,10 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, String> {
     end_when_interrupted();
+    if arguments.paper == "hm-ann" {
+        let threads = arguments.threads.unwrap_or_else(staged::cores);
+        return crate::ann::reproduce::run(arguments.answer.json, arguments.answer.seed, threads);
+    }
     let paper = named(&arguments.paper)?;
     let options = Options { time: arguments.time, seed: arguments.answer.seed, ..Options::default() };
     let notes = Notes::new();
@@ -80,8 +84,18 @@ fn document(paper: &Paper, rows: &[Row]) -> Value {
             "ours": row.ours.as_ref().ok(),
             "error": row.ours.as_ref().err(),
             "unit": row.unit,
+            "verdict": row.verdict().name(),
+            "holds": match row.verdict() {
+                Verdict::Holds => Some(true),
+                Verdict::Differs(_) => Some(false),
+                Verdict::Fitted | Verdict::Alone | Verdict::Missing => None,
+            },
+            "difference": row.difference().map(|difference| match difference {
+                Difference::Share(share) => json!({ "share": share }),
+                Difference::Points(points) => json!({ "points": points }),
+            }),
+            "fitted": row.fitted,
             "note": row.note,
-            "holds": row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)),
         })
     };
     json!({
@@ -109,15 +123,32 @@ fn table(out: &mut String, paper: &Paper, rows: &[Row]) -> std::fmt::Result {
         rows.iter().filter(|row| row.place == place).try_for_each(|row| line(out, row, width))?;
         writeln!(out)?;
     }
+    writeln!(out, "{}\n", counts(rows))?;
     paper.remarks.iter().try_for_each(|remark| writeln!(out, "- {remark}"))
+}
+
+/// How many rows stand how.
+fn counts(rows: &[Row]) -> String {
+    let count = |name: &str| rows.iter().filter(|row| row.verdict().name() == name).count();
+    let [holds, differs, fitted, alone, missing] =
+        ["holds", "differs", "fitted", "alone", "missing"].map(count);
+    format!(
+        "of {} figures {holds} hold (within a tenth, or two points of percent), {differs} differ, {fitted} were fitted and \
+         {missing} are missing here; {alone} more are ours alone",
+        rows.len() - alone
+    )
 }
 
 fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
     let ours = row.ours.as_ref().map_or("-".to_string(), |ours| digits(*ours));
-    let mark = match row.ours.as_ref().ok().and_then(|ours| row.paper.holds(*ours)) {
-        Some(true) => "as the paper",
-        Some(false) => "differs",
-        None => "",
+    let by = row.difference().map_or(String::new(), |difference| format!(" by {difference}"));
+    let (mark, why) = match row.verdict() {
+        Verdict::Holds => ("holds".to_string(), None),
+        Verdict::Differs(_) => (format!("differs{by}"), Some("why is not known")),
+        Verdict::Fitted if by.is_empty() => ("fitted".to_string(), None),
+        Verdict::Fitted => (format!("fitted, and differs{by}"), Some("why is not known")),
+        Verdict::Alone => ("ours alone".to_string(), None),
+        Verdict::Missing => ("missing".to_string(), None),
     };
     let text =
         format!("  {:<width$} {:>12} {ours:>10} {}  {mark}", row.what, row.paper.to_string(), row.unit);
@@ -125,7 +156,7 @@ fn line(out: &mut String, row: &Row, width: usize) -> std::fmt::Result {
     if let Err(error) = &row.ours {
         writeln!(out, "    {error}")?;
     }
-    row.note.map_or(Ok(()), |note| writeln!(out, "    {note}"))
+    row.note.or(why).map_or(Ok(()), |note| writeln!(out, "    {note}"))
 }
 
 /// Three digits that matter.

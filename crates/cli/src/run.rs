@@ -52,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100_000), allow_hyphen_values = true)]
     iterations: u32,
     /// Play this plan, as `tiercel plan --out` writes it, on the machine and with the fast memory that it was made for
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast", "gap", "time"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["system", "fast", "gap", "time", "rounds"])]
     plan: Option<PathBuf>,
     /// Write what happens to this file, for `tiercel report`
     #[arg(long, value_name = "FILE")]
@@ -136,6 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
     let played = played.map_err(|error| error.to_string())?;
     drop(progress);
+    crate::machine::tell_assumed(&machine);
     if let Some(path) = &arguments.events {
         let trace = played.trace(scene.trace());
         let mut header = Header::simulated(trace, &played.machine, &played.system);

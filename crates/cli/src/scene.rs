@@ -121,6 +121,7 @@ pub fn document(run: &Run, peak: Bytes, seed: u64) -> Map<String, Value> {
         "on": "sim",
         "measured": false,
         "machine": run.machine.name,
+        "compute_assumed": run.machine.compute.assumed,
         "seed": seed,
         "iterations": run.iterations.len(),
         "warmup_iterations": run.warmup,

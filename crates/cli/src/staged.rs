@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use tiercel_core::{Machine, TierId};
+use tiercel_kernels::prepare;
 use tiercel_report::Header;
-use tiercel_run::kernels::prepare;
-use tiercel_run::train::{Settings, Synthetic, Task, room};
 use tiercel_systems::Setting;
+use tiercel_train::{Settings, Synthetic, Task, room};
 use tiercel_workload::{Lifetimes, Workload};
 
 use crate::outcome::Outcome;

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use tiercel_core::Machine;
+use tiercel_kernels::prepare;
 use tiercel_profile::{Kept, Measured, ProfileError, Survey};
-use tiercel_run::kernels::prepare;
 use tiercel_workload::{Program, Workload};
 
+use crate::figures::counted;
 use crate::machine;
 use crate::progress::Progress;
 
@@ -67,7 +68,7 @@ pub fn measured(
     threads: usize,
 ) -> Result<(Workload, Measured), String> {
     let (program, batch) = program(what, workload, threads)?;
-    let times = measure(&program, machine, threads, &mut Kept::open(threads), false)?.told();
+    let times = measure(&program, machine, threads, &mut Kept::open(threads), (false, false))?.told();
     Ok((Workload::Program { program, batch }, times))
 }
 
@@ -90,14 +91,17 @@ pub fn stopped() -> bool {
     STOP.load(Ordering::SeqCst)
 }
 
+/// From so many times on somebody who waits is told what for: it takes a second or more.
+const MANY: usize = 20;
+
 /// Measures what is not known of a prepared program's kernels on this machine, and `again` what was measured while other
-/// programs were busy.
+/// programs were busy; in all placements that are worth it where it is to be `thorough`.
 pub fn measure(
     program: &Program,
     machine: &Machine,
     threads: usize,
     kept: &mut Kept,
-    again: bool,
+    (again, thorough): (bool, bool),
 ) -> Result<Outcome, String> {
     if !machine::is_here(machine) {
         return Err(format!(
@@ -109,7 +113,14 @@ pub fn measure(
         eprintln!("tiercel: {complaint}");
     }
     let survey = Survey::new(program, machine, threads).again(again);
+    let survey = if thorough { survey.thorough() } else { survey };
     let (wanted, known) = (survey.len(), survey.known(kept));
+    if wanted - known >= MANY {
+        eprintln!(
+            "tiercel: measuring {} on this machine's memory, once: they are kept",
+            counted((wanted - known) as u64, "kernel time")
+        );
+    }
     let progress = Progress::new(wanted - known, "measuring kernels");
     let mut measured = 0;
     let done = survey.measure(kept, || {

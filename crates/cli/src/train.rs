@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use tiercel_core::{Backing, Bytes, Machine, TierId};
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::data::{self, Idx, Pictures};
-use tiercel_run::train::{
+use tiercel_kernels::{Library, prepare};
+use tiercel_systems::{DEFAULT, Fast, Options, named};
+use tiercel_train::data::{self, Idx, Pictures};
+use tiercel_train::{
     Data, Images, Lesson, Schedule, Settings, Synthetic, Task, Text, Trainer, checkpoint, room, with_rate,
 };
-use tiercel_systems::{DEFAULT, Fast, Options, named};
 use tiercel_workload::{Lifetimes, Program, Workload, nets, open};
 
 use crate::amounts::{self, count, duration};
@@ -75,7 +75,7 @@ pub struct Arguments {
     /// The learning rate over time: constant, step:EVERY:FACTOR or cosine[:WARMUP[:ITERATIONS]], in iterations
     #[arg(long, value_name = "SCHEDULE", default_value = "constant", value_parser = plausible)]
     schedule: String,
-    /// Write weights, optimizer state and progress to this file at the end (safetensors)
+    /// Write weights, optimizer state and progress to this file at the end (safetensors); one that exists takes --resume
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Write the checkpoint after every so many iterations too
@@ -124,6 +124,7 @@ fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
         },
         data: &|| Source::open(arguments)?.data(),
         iterations: arguments.iterations.unwrap_or(TRIAL_ITERATIONS).min(1_000_000) as u32,
+        learning: trial_learning(arguments)?,
         threads,
         seed: arguments.answer.seed,
         html: arguments.html.as_deref().unwrap_or(Path::new("report.html")),
@@ -136,7 +137,22 @@ fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
 const TRIAL_NET: &str = "resnet32";
 const TRIAL_BATCH: u64 = 64;
 const TRIAL_IMAGE: u64 = 32;
-const TRIAL_ITERATIONS: u64 = 8;
+const TRIAL_ITERATIONS: u64 = 5;
+
+/// How long it is trained, and how: what it takes to know nearly all digits that it has not seen.
+const TRIAL_UNTIL: u64 = 115;
+const TRIAL_SCHEDULE: &str = "cosine:12";
+const TRIAL_RATE: f32 = 0.05;
+
+/// The iterations in which the network of the main job learns, and how its learning rate goes; none where a number of
+/// iterations to compare was chosen, or other data.
+fn trial_learning(arguments: &Arguments) -> Result<Option<(u64, Schedule)>, String> {
+    if arguments.iterations.is_some() || arguments.data.is_some() {
+        return Ok(None);
+    }
+    let text = if arguments.schedule == "constant" { TRIAL_SCHEDULE } else { &arguments.schedule };
+    Ok(Some((TRIAL_UNTIL, schedule(text, TRIAL_UNTIL)?)))
+}
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, Failure> {
@@ -150,7 +166,15 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
                        --epochs and no --checkpoint is given";
         return Err(Failure::usage(message.to_string()));
     }
-    arguments.checkpoint.as_deref().map_or(Ok(()), files::check)?;
+    if let Some(path) = &arguments.checkpoint {
+        files::check(path)?;
+        if path.exists() && !arguments.resume {
+            return Err(Failure::from(format!(
+                "--checkpoint: `{}` exists; --resume goes on from it, another name starts anew beside it",
+                path.display()
+            )));
+        }
+    }
     watch_for_interrupts()?;
     let (text, interrupted) = alone(arguments, threads)?;
     match interrupted {
@@ -307,7 +331,8 @@ fn program(
             arguments.net()
         ));
     };
-    if let Some(rate) = arguments.lr {
+    let usual = arguments.is_trial().then_some(TRIAL_RATE);
+    if let Some(rate) = arguments.lr.or(usual) {
         program = with_rate(program, rate);
     }
     Ok((program, batch))

@@ -4,22 +4,25 @@
 //! the same iterations run under each system, from the same weights on the same data, so the losses must be the same bits.
 //! The systems take turns, an iteration each, so that a machine that others make slower for a while is slower for all of
 //! them; only where memory is too small for all at once do they run one after the other.
+//!
+//! Then the network is trained to the end under Tiercel and, beside it, with everything in fast memory: what it has learnt must
+//! be the same bits, and shows on data that it has not seen.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::json;
 use tiercel_core::{Bytes, Machine, Nanos, Stamped, TierId};
+use tiercel_kernels::{Library, prepare};
 use tiercel_profile::Measured;
 use tiercel_report::{Comparison, Header, Log, Report, Row, Run};
 use tiercel_run::host::supply;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Data, Lesson, Settings, Task, Trainer};
 use tiercel_systems::{Options, Prepared, Setting, System, Times, named, predict};
+use tiercel_train::{Data, Lesson, Schedule, Score, Settings, Task, Trainer};
 use tiercel_workload::{Lifetimes, Program};
 
+use crate::figures::counted;
 use crate::files;
-use crate::machine;
 use crate::progress::Progress;
 use crate::wired::{self, Wired};
 
@@ -39,8 +42,10 @@ pub struct Trial<'a> {
     pub machine: &'a dyn Fn(&Task) -> Result<Machine, String>,
     /// A fresh copy of the data.
     pub data: &'a dyn Fn() -> Result<Box<dyn Data>, String>,
-    /// Iterations that count.
+    /// Iterations that are compared.
     pub iterations: u32,
+    /// Those after which the network has learnt enough, with how the learning rate goes; `None` where it need not learn.
+    pub learning: Option<(u64, Schedule)>,
     /// Threads that compute.
     pub threads: usize,
     /// Where chance starts.
@@ -60,11 +65,19 @@ struct Entrant<'t> {
     predicted: Nanos,
 }
 
+/// Those that train to the end: what Tiercel makes of little memory must be what comes of enough.
+const LEARNERS: [&str; 2] = ["fast-only", "tiercel"];
+
 /// A system that runs.
 struct Turns<'t> {
     entrant: &'t Entrant<'t>,
     trainer: Trainer<'t, Library>,
+    /// The iterations up to those that are compared.
     lessons: Vec<Lesson>,
+    /// Those after them.
+    learnt: Vec<Lesson>,
+    /// The result of those that are compared.
+    compared: Option<u64>,
     events: Vec<Stamped>,
 }
 
@@ -72,14 +85,26 @@ struct Turns<'t> {
 struct Played {
     row: Row,
     run: Option<Run>,
-    score: Option<f64>,
+    learnt: Option<Learnt>,
+}
+
+/// What a network has come to.
+struct Learnt {
+    losses: Vec<f32>,
+    iterations: u64,
+    /// Of all weights at the end.
+    hash: u64,
+    time: Nanos,
+    score: Option<Score>,
 }
 
 impl Trial<'_> {
     /// Runs everything; the text to print.
     pub fn run(&self) -> Result<String, String> {
         files::check(self.html)?;
-        let progress = Progress::new(SYSTEMS.len() + 2 + self.iterations as usize, "comparing systems");
+        let learning = self.learning.map_or(0, |(until, _)| until.saturating_sub(self.iterations.into()));
+        let steps = SYSTEMS.len() + 2 + self.iterations as usize + learning as usize;
+        let progress = Progress::new(steps, "comparing systems");
         let task = Task::new(self.program.clone(), self.batch, |program| prepare(program, self.threads));
         let machine = (self.machine)(&task)?;
         let peak = Lifetimes::new(&task.training.trace).peak().1;
@@ -90,7 +115,7 @@ impl Trial<'_> {
         let failed = |name, machine, error| Played {
             row: Row { error: Some(error), ..self.row(name, machine, peak.0) },
             run: None,
-            score: None,
+            learnt: None,
         };
         let (mut entrants, mut ready, mut played) = (Vec::new(), Vec::new(), Vec::new());
         for (at, name) in ["fast-only"].into_iter().chain(SYSTEMS).enumerate() {
@@ -141,7 +166,8 @@ impl Trial<'_> {
         machine: &Machine,
         prepared: Prepared,
     ) -> Result<Trainer<'t, Library>, String> {
-        let settings = Settings { seed: self.seed, ..Settings::default() };
+        let schedule = self.learning.map_or(Schedule::Constant, |(_, schedule)| schedule);
+        let settings = Settings { seed: self.seed, schedule, ..Settings::default() };
         wired::trainer(task, machine, prepared, (self.data)()?, settings, self.threads)
     }
 
@@ -168,7 +194,7 @@ impl Trial<'_> {
         machine: &Machine,
         times: &Times,
     ) -> Result<(Entrant<'t>, Prepared), String> {
-        let model = machine::beside_measured_times(machine);
+        let model = tiercel_profile::measured::beside_measured_times(machine);
         let system = named(system).map_err(|error| error.to_string())?;
         let program: &Program = &task.training;
         let options = Options { seed: self.seed, ..Options::default() };
@@ -208,16 +234,40 @@ impl Trial<'_> {
                     tick();
                 }
             }
+            self.learn(&mut running, &mut tick);
             all.extend(running.into_iter().map(|turns| turns.and_then(|turns| self.finish(turns, peak))));
         }
         all
+    }
+
+    /// Goes on, in turns, with those that are to train to the end.
+    fn learn(&self, running: &mut [Result<Turns<'_>, String>], tick: &mut impl FnMut()) {
+        let Some((until, _)) = self.learning else { return };
+        loop {
+            let mut ended = true;
+            for turns in running.iter_mut() {
+                let Ok(going) = turns else { continue };
+                if !LEARNERS.contains(&going.entrant.system.name) || going.trainer.iteration() >= until {
+                    continue;
+                }
+                if let Err(error) = going.learn() {
+                    *turns = Err(error);
+                }
+                ended = false;
+            }
+            if ended {
+                return;
+            }
+            tick();
+        }
     }
 
     /// Begins a system's run with the iterations that do not count.
     fn start<'t>(&self, entrant: &'t Entrant<'t>, prepared: Prepared) -> Result<Turns<'t>, String> {
         let warmup = prepared.warmup;
         let trainer = self.trainer(&entrant.task, &entrant.machine, prepared)?;
-        let mut turns = Turns { entrant, trainer, lessons: Vec::new(), events: Vec::new() };
+        let (lessons, learnt, events) = (Vec::new(), Vec::new(), Vec::new());
+        let mut turns = Turns { entrant, trainer, lessons, learnt, compared: None, events };
         for _ in 0..warmup {
             turns.take(false)?;
         }
@@ -226,7 +276,7 @@ impl Trial<'_> {
 
     /// What a run that is over has to show.
     fn finish(&self, turns: Turns<'_>, peak: u64) -> Result<Played, String> {
-        let Turns { entrant, mut trainer, lessons, events } = turns;
+        let Turns { entrant, mut trainer, lessons, learnt, compared, events } = turns;
         let (system, machine) = (entrant.system.name, &entrant.machine);
         let counted = &lessons[lessons.len() - self.iterations as usize..];
         let emulated = |tier: TierId| trainer.emulated(tier);
@@ -241,9 +291,20 @@ impl Trial<'_> {
         let mut header = Header::measured(&entrant.task.training.trace, machine, system, emulated);
         (header.batch, header.peak_bytes) = (Some(self.batch), Some(Bytes(peak)));
         let run = (system == "tiercel").then(|| Run::new(Log::new(header, &events)));
-        let score = trainer.evaluate().map_err(|error| error.to_string())?.map(|score| score.accuracy());
-        row.output_hash = Some(format!("{:016x}", trainer.digest().map_err(|error| error.to_string())?));
-        Ok(Played { row, run, score })
+        let mut digest = || trainer.digest().map_err(|error| error.to_string());
+        row.output_hash = Some(hexadecimal(compared.map_or_else(&mut digest, Ok)?));
+        let hash = digest()?;
+        let learnt = match LEARNERS.contains(&system) {
+            false => None,
+            true => Some(Learnt {
+                losses: learnt.iter().map(|lesson| lesson.loss).collect(),
+                iterations: trainer.iteration(),
+                hash,
+                time: learnt.iter().map(|lesson| lesson.figures.time).sum(),
+                score: trainer.evaluate().map_err(|error| error.to_string())?,
+            }),
+        };
+        Ok(Played { row, run, learnt })
     }
 
     /// Says what came of it, and writes the page.
@@ -255,8 +316,17 @@ impl Trial<'_> {
             a[..both] == b[..both]
         };
         let ran: Vec<&Played> = played.iter().filter(|p| p.row.error.is_none()).collect();
-        let same = ran.iter().all(|p| common(ran[0], p));
-        let score = ran.iter().find(|p| p.row.system == "tiercel").and_then(|p| p.score);
+        let same = ran.iter().all(|p| common(ran[0], p)) && same_learnt(&ran);
+        if !same {
+            return Err("losses differ between systems, which must not be".to_string());
+        }
+        let mut text = "\nlosses are the same bits under every system\n".to_string();
+        let learnt = ran.iter().find(|p| p.row.system == "tiercel").and_then(|p| p.learnt.as_ref());
+        let score = learnt.and_then(|learnt| learnt.score);
+        text += &learnt.map_or(String::new(), |learnt| told(learnt, &ran));
+        let hash = learnt.map(|learnt| hexadecimal(learnt.hash));
+        let last = learnt.and_then(|learnt| learnt.losses.last().copied());
+        let iterations = learnt.map(|learnt| learnt.iterations);
         let rows: Vec<Row> = played.iter().map(|p| p.row.clone()).collect();
         let title = format!("{} trained on a little fast memory", self.net);
         let comparison = Comparison::new(rows);
@@ -264,25 +334,77 @@ impl Trial<'_> {
         report.runs = played.into_iter().filter_map(|p| p.run).collect();
         files::replace(self.html, report.html())?;
         if self.json {
-            let mut document = json!({ "rows": report.comparison.rows, "same_losses": same });
-            document["accuracy"] = json!(score);
-            document["html"] = json!(self.html.display().to_string());
+            let document = json!({
+                "rows": report.comparison.rows,
+                "same_losses": same,
+                "learnt_iterations": iterations,
+                "last_loss": last,
+                "accuracy": score.map(|score| score.accuracy()),
+                "test_loss": score.map(|score| score.loss),
+                "output_hash": hash,
+                "html": self.html.display().to_string(),
+            });
             return Ok(format!("{document:#}\n"));
         }
-        let mut text = report.comparison.text();
-        text += &match (same, score) {
-            (true, Some(score)) => {
-                format!("\nlosses are the same bits under every system; accuracy {:.1} %\n", 100.0 * score)
-            }
-            (true, None) => "\nlosses are the same bits under every system\n".to_string(),
-            (false, _) => return Err("losses differ between systems, which must not be".to_string()),
-        };
-        text += &format!("the page: {}\n", self.html.display());
-        Ok(text)
+        Ok(format!("{}{text}the page: {}\n", report.comparison.text(), self.html.display()))
     }
 }
 
+/// Whether those that trained to the end came to the same bits.
+fn same_learnt(ran: &[&Played]) -> bool {
+    let bits = |losses: &[f32]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
+    // A system that needs iterations to learn how to move has had more of them before.
+    let mut ends = ran.iter().filter_map(|p| p.learnt.as_ref());
+    let Some(first) = ends.next() else { return true };
+    ends.all(|learnt| {
+        let both = learnt.losses.len().min(first.losses.len());
+        let last = |losses: &[f32]| bits(&losses[losses.len() - both..]);
+        // Where each was warmed up for as long, or trained to the end, weights are the same, too.
+        let same = learnt.iterations != first.iterations || learnt.hash == first.hash;
+        same && last(&learnt.losses) == last(&first.losses)
+    })
+}
+
+fn hexadecimal(hash: u64) -> String {
+    format!("{hash:016x}")
+}
+
+/// What the network has come to, in a line or two.
+fn told(learnt: &Learnt, ran: &[&Played]) -> String {
+    let Learnt { losses, iterations, .. } = learnt;
+    let mut text = String::new();
+    if let Some(last) = losses.last() {
+        let times = ran.iter().filter_map(|p| {
+            let time = p.learnt.as_ref()?.time.seconds();
+            Some(format!("{time:.1} s under {}", p.row.system))
+        });
+        let times = times.collect::<Vec<_>>().join(", ");
+        text += &format!(
+            "trained on for {}: loss {last:.4} after {iterations}, the same bits; {times}\n",
+            counted(losses.len() as u64, "iteration"),
+        );
+    }
+    text += &learnt.score.map_or(String::new(), |score| {
+        format!(
+            "accuracy {:.1} % ({} of {}) on data not learnt from\n",
+            100.0 * score.accuracy(),
+            score.right,
+            score.guesses
+        )
+    });
+    text
+}
+
 impl Turns<'_> {
+    /// One iteration beyond those that are compared.
+    fn learn(&mut self) -> Result<(), String> {
+        if self.compared.is_none() {
+            self.compared = Some(self.trainer.digest().map_err(|error| error.to_string())?);
+        }
+        self.learnt.push(self.trainer.iterate().map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
     /// One iteration; what happens in the last one is kept.
     fn take(&mut self, last: bool) -> Result<(), String> {
         if last {

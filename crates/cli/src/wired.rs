@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use tiercel_core::{Machine, Nanos};
+use tiercel_kernels::Library;
 use tiercel_profile::Kept;
-use tiercel_run::kernels::Library;
-use tiercel_run::train::{Data, Settings, Task, Trainer};
 use tiercel_systems::{Options, Prepared, Setting, System, Times};
+use tiercel_train::{Data, Settings, Task, Trainer};
 use tiercel_workload::rewriting::{is_again, is_part};
 
 use crate::machine;
@@ -60,15 +60,17 @@ impl<'t> Wired<'t> {
         options: Options,
     ) -> Result<Wired<'t>, String> {
         let program = &task.training;
-        let times = Times::new(tiercel_run::Roofline);
+        let times = Times::new(tiercel_sim::Roofline);
         let mut setting = Setting::of(program, &machine, &times).with(options);
         if !system.plans {
             let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;
             return Ok(Wired::new(task, &machine, prepared));
         }
         let machine = machine::as_probed(machine.clone())?;
-        let measured = timing::measure(program, &machine, threads, &mut Kept::open(threads), false)?.told();
-        let (model, times) = (machine::beside_measured_times(&machine), Times::new(measured));
+        let measured =
+            timing::measure(program, &machine, threads, &mut Kept::open(threads), (false, false))?.told();
+        let (model, times) =
+            (tiercel_profile::measured::beside_measured_times(&machine), Times::new(measured));
         (setting.machine, setting.times) = (&model, &times);
         let progress = Progress::alone("planning");
         let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;

@@ -8,9 +8,9 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json as literal};
 use shell::{Folder, json, tiercel};
 use tiercel_core::Machine;
+use tiercel_kernels::prepare;
 use tiercel_plan::{Outline, Plan};
 use tiercel_profile::{Model, machines};
-use tiercel_run::kernels::prepare;
 use tiercel_systems::{Choices, Fast, Options, Setting, Times, named};
 use tiercel_workload::{Program, nets};
 

@@ -9,7 +9,8 @@ use serde_json::Value;
 use tiercel_core::{Bytes, Manager, TierId};
 use tiercel_policies::by_name;
 use tiercel_report::{Header, write_events};
-use tiercel_run::{Executor, Sim};
+use tiercel_run::Executor;
+use tiercel_sim::Sim;
 use tiercel_testbed::{machine, random_trace};
 
 /// A folder that is gone when the test ends; the program runs in it.

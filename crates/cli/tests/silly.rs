@@ -55,12 +55,21 @@ fn fast_memory_that_nobody_has() {
             &format!("'{fast}' for '--fast <20%|8GiB>': `{fast}` {says}"),
         );
     }
+    for fast in ["20", "0.2"] {
+        value(
+            &format!("run mlp --fast {fast}"),
+            &format!(
+                "'{fast}' for '--fast <20%|8GiB>': `{fast}` has no unit; {fast}% is a share of the peak, {fast}GiB a \
+                 size, and {fast}B are so many bytes"
+            ),
+        );
+    }
     // More than the peak is more than enough, and a little is what one grain holds.
     let all =
         json(&["run", "mlp", "--machine", "optane-autotm", "--fast", "200%", "--system", "first-touch"]);
     assert_eq!(all["fast_fraction"].as_f64().map(|share| share.round()), Some(2.0));
     let little =
-        json(&["run", "mlp", "--machine", "optane-autotm", "--fast", "1", "--system", "first-touch"]);
+        json(&["run", "mlp", "--machine", "optane-autotm", "--fast", "1B", "--system", "first-touch"]);
     assert_eq!(little["fast_bytes"], 64);
 }
 
@@ -292,6 +301,61 @@ fn text_that_is_none_and_files_that_are_cut_off() {
         tiercel: FILE: not a plan: EOF while parsing an object at line 1 column 100
     "#]],
     );
+}
+
+#[test]
+fn a_processor_that_nobody_stated_is_told_of() {
+    let folder = Folder::new("assumed");
+    let text = "name = \"bare\"\n[[tier]]\nname = \"a\"\ncapacity = \"1 GiB\"\nread = \"9 GB/s\"\nwrite = \"9 GB/s\"\n";
+    let stated = folder
+        .file("stated.toml", text.replace("[[tier]]", "[compute]\nthreads = 2\ngflops = 99.0\n[[tier]]"));
+    let bare = folder.file("bare.toml", text);
+    let run = |machine: &str| {
+        let system = ["--system", "fast-only", "--iterations", "1", "--json"];
+        tiercel(&[&["run", "mlp", "--batch", "8", "--machine", machine], &system[..]].concat())
+    };
+    let (silent, said) = (run(&stated), run(&bare));
+    assert!(silent.status.success() && silent.stderr.is_empty());
+    expect![[r#"
+        tiercel: machine `bare` states no [compute]: 1 thread and 50 GFLOP/s are assumed, and times of kernels are no better than that
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&said.stderr));
+    let assumed = |output: &std::process::Output| {
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+        document["compute_assumed"].clone()
+    };
+    assert_eq!((assumed(&silent), assumed(&said)), (false.into(), true.into()));
+}
+
+#[test]
+fn a_folder_for_slow_memory_must_be_there() {
+    let folder = Folder::new("slow");
+    let missing = folder.path("missing");
+    let complaint = format!("tiercel: tier `slow`: there is no folder `{missing}`\n");
+    // Under a system that plans memory is measured first, which takes a folder, too.
+    let planned = format!("tiercel: there is no folder `{missing}`\n");
+    for (system, complaint) in [("first-touch", complaint), ("tiercel", planned)] {
+        let slow = format!("file:{missing}");
+        let run = ["train", "mlp", "--iterations", "1", "--fast", "16MiB"];
+        let output = tiercel(&[&run[..], &["--system", system, "--slow", &slow]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), complaint, "{system}");
+    }
+    assert!(folder.entries().is_empty());
+}
+
+#[test]
+fn a_checkpoint_is_not_written_over() {
+    let folder = Folder::new("kept");
+    let file = folder.file("weights", "2,015 iterations");
+    let output = tiercel(&["train", "mlp", "--iterations", "1", "--checkpoint", &file]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    let complaint = String::from_utf8_lossy(&output.stderr).replace(&file, "FILE");
+    expect![[r#"
+        tiercel: --checkpoint: `FILE` exists; --resume goes on from it, another name starts anew beside it
+    "#]]
+    .assert_eq(&complaint);
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "2,015 iterations");
 }
 
 #[test]

@@ -3,6 +3,27 @@
 //! The application states what it will do with an object (a hint); a policy decides; the manager changes the
 //! state; a backend moves the bytes. This crate holds the manager and the traits of the other three, and nothing
 //! that touches the operating system.
+//!
+//! | file | what |
+//! |---|---|
+//! | `units.rs` | amounts as types: `Bytes`, `Nanos`, `Bandwidth`, `Step`, `TierId` |
+//! | `machine.rs` | tiers and links, and their TOML form |
+//! | `kernels.rs` | what a machine file says of kernels: kinds, and tiers as loads and stores see them |
+//! | `heap.rs` | the allocator over one stretch of memory, and the cheapest window to clear |
+//! | `zone.rs` | the memory of a tier: a heap and named carve-outs of it |
+//! | `object.rs` | the movable unit, with a stable id |
+//! | `region.rs` | the slices of heaps that hold its bytes |
+//! | `manager/mod.rs` | the data-management interface (CachedArrays III-C): the only place where state changes |
+//! | `manager/flight.rs` | copies in flight: what waits for what, cancelling, undoing one that failed |
+//! | `manager/kernel.rs` | `begin` and `end` of a kernel: what it waits for, and how long |
+//! | `manager/beside.rs` | kernels that go on beside those that follow, as copies do |
+//! | `manager/check.rs` | verification of the entire state |
+//! | `hint.rs` | what applications say of the future |
+//! | `policy.rs` | who decides |
+//! | `backend.rs` | who moves bytes |
+//! | `event.rs` | what happened |
+//! | `error.rs` | what can go wrong |
+//! | `slab.rs` | storage with stable keys |
 
 pub mod backend;
 pub mod error;

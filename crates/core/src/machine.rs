@@ -50,6 +50,19 @@ pub struct Compute {
     pub threads: u32,
     /// Floating-point operations a second that a well-written kernel reaches, in units of 10⁹.
     pub gflops: f64,
+    /// Of a machine that was measured while other programs were busy: the share of its processors that they had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<f64>,
+    /// Whether nobody stated these figures: then times of kernels are no more than a guess.
+    #[serde(skip)]
+    pub assumed: bool,
+}
+
+impl Compute {
+    /// A processor with these figures.
+    pub fn new(threads: u32, gflops: f64) -> Compute {
+        Compute { threads, gflops, others: None, assumed: false }
+    }
 }
 
 /// What runs kernels beside others: cores that are left over, as those of the copy threads, or the host of a GPU.
@@ -63,7 +76,7 @@ pub struct Beside {
 
 impl Default for Compute {
     fn default() -> Compute {
-        Compute { threads: 1, gflops: 50.0 }
+        Compute { assumed: true, ..Compute::new(1, 50.0) }
     }
 }
 
@@ -252,8 +265,8 @@ struct File {
     source: String,
     #[serde(default = "full")]
     contention: f64,
-    #[serde(default)]
-    compute: Compute,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compute: Option<Compute>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     beside: Option<Beside>,
     #[serde(rename = "tier")]
@@ -289,7 +302,7 @@ impl Machine {
             name: file.name.clone(),
             source: file.source.clone(),
             contention: file.contention,
-            compute: file.compute,
+            compute: file.compute.unwrap_or_default(),
             beside: file.beside,
             tiers: file.tiers.clone(),
             links: Vec::new(),
@@ -369,7 +382,7 @@ impl Machine {
             name: self.name.clone(),
             source: self.source.clone(),
             contention: self.contention,
-            compute: self.compute,
+            compute: Some(self.compute).filter(|compute| !compute.assumed),
             beside: self.beside,
             tiers: self.tiers.clone(),
             links: links.collect(),
@@ -394,6 +407,9 @@ impl Machine {
         }
         if self.compute.threads == 0 || !(self.compute.gflops > 0.0 && self.compute.gflops.is_finite()) {
             return wrong("compute: threads and gflops must be above zero".to_string());
+        }
+        if self.compute.others.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return wrong("compute: others is a share between 0 and 1".to_string());
         }
         if self.beside.is_some_and(|beside| !speed_ok(beside.bandwidth)) {
             return wrong("beside: bandwidth must be above zero".to_string());

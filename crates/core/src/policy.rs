@@ -44,7 +44,7 @@ pub struct Traffic {
 ///
 /// Every method may start copies and change primaries through the manager. None has to wait: a kernel waits for
 /// the bytes that it needs, and only for those.
-pub trait Policy {
+pub trait Policy: Send {
     /// What the policy is called on the command line.
     fn name(&self) -> &str;
 

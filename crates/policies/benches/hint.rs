@@ -5,7 +5,7 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tiercel_core::{Access, Bytes, Hint, Machine, Manager, ObjectId, Operand, Policy, Step, TierId};
 use tiercel_policies::{CachedArrays, Mode};
-use tiercel_run::Sim;
+use tiercel_sim::Sim;
 
 const SIZE: Bytes = Bytes(4096);
 

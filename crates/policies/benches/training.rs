@@ -12,9 +12,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use tiercel_core::{Backing, Bytes};
+use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Schedule, Settings, Synthetic, Task, Trainer, room};
+use tiercel_train::{Schedule, Settings, Synthetic, Task, Trainer, room};
 use tiercel_workload::{Workload, nets, open};
 
 const BACKWARD: &str = "convolution backward";

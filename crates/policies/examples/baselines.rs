@@ -9,7 +9,8 @@
 use tiercel_core::{Bytes, Machine, Manager, Nanos, Policy, TierId};
 use tiercel_policies::{Watched, by_name};
 use tiercel_profile::{Model, machines};
-use tiercel_run::{Executor, Iteration, Sim};
+use tiercel_run::{Executor, Iteration};
+use tiercel_sim::Sim;
 use tiercel_workload::{Lifetimes, Program, Trace, nets};
 
 const POLICIES: [&str; 10] = [
@@ -74,7 +75,8 @@ fn play(trace: &Trace, machine: &Machine, model: Model, policy: &str) -> Result<
     };
     while iterations < 10
         || !policy.settled()
-        || (tiercel_policies::TIMED.contains(&policy.name()) && manager.now() < WARM_UP)
+        || (tiercel_policies::kind(policy.name()).is_some_and(|kind| kind.is_timed())
+            && manager.now() < WARM_UP)
     {
         iterate(&mut policy, &mut manager)?;
         iterations += 1;

@@ -8,7 +8,8 @@ use tiercel_core::{Bytes, Manager, TierId};
 use tiercel_plan::{Effort, Formulation, Problem, arranged};
 use tiercel_policies::Follow;
 use tiercel_profile::{Model, machines};
-use tiercel_run::{Executor, Sim};
+use tiercel_run::Executor;
+use tiercel_sim::Sim;
 use tiercel_workload::{Lifetimes, nets};
 
 fn main() {

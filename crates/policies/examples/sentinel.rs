@@ -9,7 +9,8 @@ use std::error::Error;
 use tiercel_core::{Bytes, Machine, Manager, Nanos, Policy, TierId};
 use tiercel_policies::{Sentinel, by_name, sentinel};
 use tiercel_profile::{Model, machines};
-use tiercel_run::{Executor, Iteration, Sim};
+use tiercel_run::{Executor, Iteration};
+use tiercel_sim::Sim;
 use tiercel_workload::{Lifetimes, Trace, nets};
 
 /// Network, batch, image side: as in Table III.

@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use tiercel_core::{Backend, Backing, Bandwidth, Bytes, CopyOrder, Machine, Nanos, Place, Policy, TierId};
+use tiercel_kernels::{Library, prepare};
 use tiercel_plan::{Effort, Formulation, arranged};
 use tiercel_policies::{Follow, by_name};
 use tiercel_profile::Measured;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
 use tiercel_run::{Host, Iteration, Profile};
+use tiercel_train::{Settings, Synthetic, Task, Trainer, room};
 use tiercel_workload::{Lifetimes, nets};
 
 const THREADS: usize = 2;

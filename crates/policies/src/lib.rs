@@ -1,4 +1,26 @@
 //! Policies: which objects live where, decided while the program runs. One file a policy.
+//!
+//! | file | what |
+//! |---|---|
+//! | `moves.rs` | `evict` and `prefetch` (CachedArrays, Listings 1 and 2) |
+//! | `cachedarrays.rs` | the modes ∅, L, LM and LMP |
+//! | `follow.rs` | plays a plan; with `heed.rs`, moves that come late begin earlier |
+//! | `sentinel/` | Sentinel: a zone for short-lived objects, intervals, test and trial |
+//! | `redl.rs` | ReDL; with `search.rs`, its search for the period |
+//! | `ial.rs` | the operating system that moves hot pages; with `pages.rs`, its lists |
+//! | `unified_memory.rs` | GPUs on demand |
+//! | `vdnn.rs` | GPUs by layers |
+//! | `capuchin.rs` | GPUs by measured gaps |
+//! | `fixed.rs` | fast-only, slow-only, first-touch |
+//! | `memory_mode.rs` | a hardware cache |
+//! | `notebook.rs` | what a policy has seen of an iteration, as a trace |
+//! | `recording.rs` | what a policy can write down of an iteration |
+//! | `forecast.rs` | what that says of the next |
+//! | `locality.rs` | how much kernels find in fast memory |
+//! | `recency.rs` | the order of last use |
+//! | `gather.rs` | a kernel's operands onto tiers where it can work |
+//! | `garbage.rs` | retired but not freed |
+//! | `quick.rs` | maps by small keys |
 
 pub mod cachedarrays;
 pub mod capuchin;
@@ -38,49 +60,76 @@ pub use vdnn::Vdnn;
 
 use tiercel_core::Policy;
 
-/// The names of all policies, as the command line knows them.
-pub const NAMES: [&str; 14] = [
-    "fast-only",
-    "slow-only",
-    "first-touch",
-    "memory-mode",
-    "cachedarrays-0",
-    "cachedarrays-l",
-    "cachedarrays-lm",
-    "cachedarrays-lmp",
-    "redl",
-    "ial",
-    "unified-memory",
-    "vdnn",
-    "capuchin",
-    "sentinel",
+/// A policy that can be asked for by its name.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// The name, as the command line knows it.
+    pub name: &'static str,
+    /// What it knows of objects and of time.
+    pub kind: Kind,
+    /// Makes one.
+    make: fn() -> Box<dyn Policy>,
+}
+
+/// What a policy knows of objects and of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It decides by objects and hints alone: the same in every world.
+    Steady,
+    /// It looks at the clock, so that what it decides may differ from world to world; what comes out never does.
+    Timed,
+    /// It works below the level of objects: only where kernels can work on the slowest tier, where every object lives.
+    Below,
+    /// Both of these.
+    BelowTimed,
+}
+
+impl Kind {
+    /// Whether it looks at the clock.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Kind::Timed | Kind::BelowTimed)
+    }
+
+    /// Whether it works below the level of objects.
+    pub fn is_below(self) -> bool {
+        matches!(self, Kind::Below | Kind::BelowTimed)
+    }
+}
+
+/// Every policy: whoever stands here is found by its name, and has to pass the conformance suite, the test of both worlds
+/// and the test on all networks.
+pub static ALL: [Entry; 14] = [
+    entry("fast-only", Kind::Steady, || Box::new(Fixed::new(Birthplace::FastOnly))),
+    entry("slow-only", Kind::Steady, || Box::new(Fixed::new(Birthplace::SlowOnly))),
+    entry("first-touch", Kind::Steady, || Box::new(Fixed::new(Birthplace::FirstTouch))),
+    entry("memory-mode", Kind::Below, || Box::new(MemoryMode::new(true))),
+    entry("cachedarrays-0", Kind::Steady, || Box::new(CachedArrays::new(Mode::NONE))),
+    entry("cachedarrays-l", Kind::Steady, || Box::new(CachedArrays::new(Mode::L))),
+    entry("cachedarrays-lm", Kind::Steady, || Box::new(CachedArrays::new(Mode::LM))),
+    entry("cachedarrays-lmp", Kind::Steady, || Box::new(CachedArrays::new(Mode::LMP))),
+    entry("redl", Kind::Timed, || Box::new(Redl::new())),
+    entry("ial", Kind::BelowTimed, || Box::new(Ial::default())),
+    entry("unified-memory", Kind::Steady, || Box::new(UnifiedMemory::new())),
+    entry("vdnn", Kind::Steady, || Box::new(Vdnn::new())),
+    entry("capuchin", Kind::Timed, || Box::new(Capuchin::new())),
+    entry("sentinel", Kind::Timed, || Box::new(Sentinel::new())),
 ];
 
-/// The policies that work below the level of objects: only where kernels can work on the slowest tier, where every
-/// object lives.
-pub const BELOW: [&str; 2] = ["memory-mode", "ial"];
+const fn entry(name: &'static str, kind: Kind, make: fn() -> Box<dyn Policy>) -> Entry {
+    Entry { name, kind, make }
+}
 
-/// The policies that look at the clock, so that what they decide may differ from world to world; what comes out never
-/// does.
-pub const TIMED: [&str; 4] = ["redl", "ial", "capuchin", "sentinel"];
+/// The names of all policies.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|entry| entry.name)
+}
+
+/// What the policy of this name knows of objects and of time, where there is one.
+pub fn kind(name: &str) -> Option<Kind> {
+    ALL.iter().find(|entry| entry.name == name).map(|entry| entry.kind)
+}
 
 /// A policy by its name.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
-    Some(match name {
-        "fast-only" => Box::new(Fixed::new(Birthplace::FastOnly)),
-        "slow-only" => Box::new(Fixed::new(Birthplace::SlowOnly)),
-        "first-touch" => Box::new(Fixed::new(Birthplace::FirstTouch)),
-        "memory-mode" => Box::new(MemoryMode::new(true)),
-        "cachedarrays-0" => Box::new(CachedArrays::new(Mode::NONE)),
-        "cachedarrays-l" => Box::new(CachedArrays::new(Mode::L)),
-        "cachedarrays-lm" => Box::new(CachedArrays::new(Mode::LM)),
-        "sentinel" => Box::new(Sentinel::new()),
-        "cachedarrays-lmp" => Box::new(CachedArrays::new(Mode::LMP)),
-        "redl" => Box::new(Redl::new()),
-        "ial" => Box::new(Ial::default()),
-        "unified-memory" => Box::new(UnifiedMemory::new()),
-        "vdnn" => Box::new(Vdnn::new()),
-        "capuchin" => Box::new(Capuchin::new()),
-        _ => return None,
-    })
+    ALL.iter().find(|entry| entry.name == name).map(|entry| (entry.make)())
 }

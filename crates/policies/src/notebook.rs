@@ -227,6 +227,7 @@ impl Notebook {
             alternatives: Vec::new(),
             beside: false,
             factor: 1.0,
+            repeat: None,
         }
     }
 

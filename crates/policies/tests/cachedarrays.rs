@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use tiercel_core::{Access, Bytes, Event, Hint, Manager, ObjectId, Operand, Policy, Step};
 use tiercel_policies::{CachedArrays, Mode};
-use tiercel_run::Sim;
+use tiercel_sim::Sim;
 use tiercel_testbed::machine;
 
 /// Plays a script over two tiers and compares the moves.

@@ -5,8 +5,8 @@ mod classroom;
 use std::fs;
 
 use classroom::{Folder, Home, net, train, trainer};
-use tiercel_run::train::{Schedule, Settings, Synthetic, Task};
 use tiercel_testbed::for_seeds;
+use tiercel_train::{Schedule, Settings, Synthetic, Task};
 use tiercel_workload::graph::{Builder, DType, Optimizer};
 use tiercel_workload::{Program, nets, schedule};
 
@@ -122,7 +122,7 @@ fn damage_never_goes_unseen() {
     let whole = fs::read(&file).unwrap();
     let open = |bytes: &[u8]| {
         fs::write(&file, bytes).unwrap();
-        tiercel_run::train::checkpoint::Checkpoint::open(&file, &task.training)
+        tiercel_train::checkpoint::Checkpoint::open(&file, &task.training)
     };
     open(&whole).expect("it is whole");
     for_seeds(400, |seed| {

@@ -1,12 +1,12 @@
 //! What every policy owes, whatever it decides: bytes are never wrong, no tier overflows, nothing dead is moved,
 //! nothing is left loose, and running out of memory is an error that changes nothing else.
 //!
-//! A new policy joins by its name in `tiercel_policies::NAMES`.
+//! A new policy joins by its entry in `tiercel_policies::ALL`.
 
 use std::cell::Cell;
 
 use tiercel_core::{Access, Bytes, Error, Hint, Machine, Manager, ObjectId, Operand, Policy, Step};
-use tiercel_policies::{BELOW, NAMES, by_name};
+use tiercel_policies::{by_name, kind, names};
 use tiercel_run::Host;
 use tiercel_testbed::{Jumble, Ledger, Visible, for_seeds, machine};
 
@@ -59,8 +59,8 @@ impl<W: Visible + 'static> Suite<W> {
     /// Only memory may run out, and whatever happened, the state is sound. Returns whether all went well.
     fn judge(&mut self, result: Result<(), Error>) -> bool {
         let well = result.is_ok();
-        let out_of_reach =
-            BELOW.contains(&self.policy.name()) && matches!(result, Err(Error::NotComputable { .. }));
+        let out_of_reach = kind(self.policy.name()).is_some_and(|kind| kind.is_below())
+            && matches!(result, Err(Error::NotComputable { .. }));
         match result {
             Ok(()) | Err(Error::Full { .. } | Error::WorkingSet { .. } | Error::TooLarge { .. }) => {}
             Err(_) if out_of_reach => {}
@@ -272,7 +272,7 @@ fn random_program(random: &mut fastrand::Rng, kept: usize, largest: u64) -> Vec<
 
 #[test]
 fn every_policy_on_programs_that_repeat_themselves() {
-    for name in NAMES {
+    for name in names() {
         let (played, whole, copies) = (Cell::new(0), Cell::new(0), Cell::new(0));
         for_seeds(200, |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -297,7 +297,7 @@ fn every_policy_on_programs_that_repeat_themselves() {
 
 #[test]
 fn every_policy_in_a_world_that_does_its_worst() {
-    for name in NAMES {
+    for name in names() {
         for_seeds(320, |seed| {
             let machine = random_machine(&mut fastrand::Rng::with_seed(seed));
             let world = Jumble::new(&machine, seed);
@@ -312,7 +312,7 @@ fn every_policy_in_a_world_that_does_its_worst() {
 
 #[test]
 fn every_policy_on_real_memory() {
-    for name in NAMES {
+    for name in names() {
         for_seeds(4, |seed| {
             let machine = random_machine(&mut fastrand::Rng::with_seed(seed));
             let world = Host::open(&machine).expect("a few KiB are there");

@@ -3,7 +3,7 @@
 mod classroom;
 
 use classroom::{Home, net, trainer};
-use tiercel_run::train::{Settings, Synthetic, Task};
+use tiercel_train::{Settings, Synthetic, Task};
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::nets::{self, Options};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tiercel_core::{Bytes, Machine, Manager, TierId};
 use tiercel_plan::{Effort, Formulation, Plan, Problem, arranged, solve};
 use tiercel_policies::Follow;
-use tiercel_run::{Executor, Roofline, Sim};
+use tiercel_run::Executor;
+use tiercel_sim::{Roofline, Sim};
 use tiercel_workload::{Lifetimes, nets};
 
 fn machine(fast: Bytes) -> Machine {

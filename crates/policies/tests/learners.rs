@@ -8,7 +8,8 @@ use tiercel_core::{
 };
 use tiercel_policies::notebook::{Ended, Notebook};
 use tiercel_policies::{Capuchin, Ial, Redl, UnifiedMemory, Vdnn, Watched, by_name};
-use tiercel_run::{Executor, Host, Sim, Stage};
+use tiercel_run::{Executor, Host, Stage};
+use tiercel_sim::Sim;
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 use tiercel_workload::lifetimes::Class;
 use tiercel_workload::trace::{Phase, Role};
@@ -323,6 +324,7 @@ fn hot_pages_of_slow_memory_take_the_place_of_cold_ones() {
         alternatives: Vec::new(),
         beside: false,
         factor: 1.0,
+        repeat: None,
     };
     let trace = Trace {
         name: "two tensors".to_string(),

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use tiercel_core::{Bytes, Machine, Manager, TierId};
-use tiercel_policies::{NAMES, by_name};
-use tiercel_run::{Executor, Host, Iteration, Sim, Stage, World};
+use tiercel_policies::{by_name, names};
+use tiercel_run::{Executor, Host, Iteration, Stage};
+use tiercel_sim::{Sim, World};
 use tiercel_testbed::Scramble;
 use tiercel_workload::{Lifetimes, Program, nets};
 
@@ -42,7 +43,7 @@ fn every_network_in_a_quarter_of_its_memory() {
         let program = net.build(&options).expect("its own sizes are sound");
         let (_, peak) = Lifetimes::new(&program.trace).peak();
         let mut times = BTreeMap::new();
-        for name in NAMES {
+        for name in names() {
             let fast = if name == "fast-only" { Bytes(peak.0 * 2) } else { Bytes(peak.0 / 4) };
             let machine = machine(fast, Bytes(peak.0 * 4));
             let (iteration, manager) = play(&program, machine.clone(), Sim::new(machine), name);
@@ -75,7 +76,7 @@ fn small_networks_compute_the_same_on_real_memory() {
             play(&program, machine, stage, policy).1.backend().kernels().digest
         };
         let expected = digest("fast-only", peak.0 * 2);
-        for policy in NAMES.into_iter().filter(|policy| *policy != "fast-only") {
+        for policy in names().filter(|policy| *policy != "fast-only") {
             assert_eq!(digest(policy, peak.0 / 4), expected, "{name} under {policy}");
         }
     }

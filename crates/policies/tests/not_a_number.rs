@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use classroom::{Home, task, trainer};
 use tiercel_core::Bytes;
-use tiercel_run::train::data::{Part, Request};
-use tiercel_run::train::{Data, Settings, Split, Synthetic, Task, TrainError};
+use tiercel_train::data::{Part, Request};
+use tiercel_train::{Data, Settings, Split, Synthetic, Task, TrainError};
 use tiercel_workload::graph::{Builder, DType, Init, Op, Optimizer, ValueId};
 use tiercel_workload::{Program, schedule};
 

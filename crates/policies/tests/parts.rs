@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use schoolroom::{lessons, train};
 use tiercel_core::Bytes;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::Task;
+use tiercel_kernels::{Library, prepare};
+use tiercel_train::Task;
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::recompute::candidates;
 use tiercel_workload::trace::Role;

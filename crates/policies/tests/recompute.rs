@@ -6,7 +6,7 @@ mod schoolroom;
 use std::collections::HashSet;
 
 use schoolroom::train;
-use tiercel_run::kernels::prepare;
+use tiercel_kernels::prepare;
 use tiercel_workload::graph::{DType, ValueId};
 use tiercel_workload::recompute::candidates;
 use tiercel_workload::{Program, nets};

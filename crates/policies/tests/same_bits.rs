@@ -1,8 +1,8 @@
 //! Whatever the policy, the tier and the number of threads, training gives the same bits.
 
 use tiercel_core::{Bytes, Machine, Manager, TierId};
+use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
-use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::{Executor, Host, Stage};
 use tiercel_workload::graph::{Builder, ConvLayer, DType, Optimizer};
 use tiercel_workload::{Lifetimes, Program, Trace, schedule};

@@ -6,7 +6,8 @@ use expect_test::{Expect, expect};
 use tiercel_core::{Bytes, Error, Event, Hint, Machine, Manager, ObjectId, Operand, Policy, Step, TierId};
 use tiercel_policies::sentinel::{enough, lower_bound};
 use tiercel_policies::{Fixed, Sentinel};
-use tiercel_run::{Executor, Host, Sim, Stage, World};
+use tiercel_run::{Executor, Host, Stage};
+use tiercel_sim::{Sim, World};
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 use tiercel_workload::lifetimes::{self, Class};
 use tiercel_workload::{Lifetimes, TensorId, Trace, intervals, nets, text};
@@ -48,7 +49,7 @@ struct Watched<'p, F> {
     look: F,
 }
 
-impl<F: FnMut(&mut Manager, &[Operand])> Policy for Watched<'_, F> {
+impl<F: FnMut(&mut Manager, &[Operand]) + Send> Policy for Watched<'_, F> {
     fn name(&self) -> &str {
         self.policy.name()
     }

@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tiercel_core::{Bytes, Manager, TierId};
+use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
-use tiercel_run::kernels::{Library, prepare};
 use tiercel_run::{Executor, Host, Stage};
 use tiercel_workload::graph::DType;
 use tiercel_workload::nets::{Options, find};

@@ -4,8 +4,8 @@ mod classroom;
 
 use classroom::{Folder, Home, Outcome, digits, net, train, trainer};
 use tiercel_core::{Backing, Bytes, Nanos, TierId};
-use tiercel_run::train::data::grammar;
-use tiercel_run::train::{Schedule, Settings, Synthetic, Text};
+use tiercel_train::data::grammar;
+use tiercel_train::{Schedule, Settings, Synthetic, Text};
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::nets::Options;
 

@@ -2,8 +2,9 @@
 //! the same results as all-fast memory.
 
 use tiercel_core::{Bandwidth, Beside, Bytes, Event, Machine, Manager, TierId};
-use tiercel_policies::{BELOW, NAMES, TIMED, by_name};
-use tiercel_run::{Executor, Host, Sim, Stage, World};
+use tiercel_policies::{by_name, kind, names};
+use tiercel_run::{Executor, Host, Stage};
+use tiercel_sim::{Sim, World};
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 use tiercel_workload::Trace;
 use tiercel_workload::trace::Phase;
@@ -64,15 +65,18 @@ fn decisions_are_the_same_in_both_worlds_and_results_as_in_fast_memory() {
         };
         let (_, fast) = play(&trace, &roomy, stage(&roomy), "fast-only", 0);
         let expected = fast.backend().kernels().digest;
-        for name in NAMES.into_iter().filter(|name| *name != "fast-only") {
-            if BELOW.contains(&name) && !tight.tier(tight.slowest()).computable {
+        for name in names().filter(|name| *name != "fast-only") {
+            if kind(name).is_some_and(|kind| kind.is_below()) && !tight.tier(tight.slowest()).computable {
                 continue;
             }
             for lookahead in [0, 2] {
                 let (simulated, _) = play(&trace, &tight, Sim::new(tight.clone()), name, lookahead);
                 let (real, host) = play(&trace, &tight, stage(&tight), name, lookahead);
                 // Whoever decides by the clock decides by another one here.
-                assert!(TIMED.contains(&name) || simulated == real, "{name} decides otherwise");
+                assert!(
+                    kind(name).is_some_and(|kind| kind.is_timed()) || simulated == real,
+                    "{name} decides otherwise"
+                );
                 assert_eq!(host.backend().kernels().digest, expected, "{name} computes something else");
             }
         }

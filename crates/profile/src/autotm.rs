@@ -129,6 +129,7 @@ fn kernel(op: &str, inputs: &[Shape], outputs: &[Shape]) -> Kernel {
         alternatives: Vec::new(),
         beside: false,
         factor: 1.0,
+        repeat: None,
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //! use tiercel_core::TierId;
 //! use tiercel_profile::{Model, machines};
-//! use tiercel_run::KernelTime;
+//! use tiercel_sim::KernelTime;
 //! use tiercel_workload::nets;
 //!
 //! let machine = machines::named("optane-autotm")?;
@@ -21,6 +21,19 @@
 //! assert!(all(1) > 2 * all(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `model.rs` | kernel times from the parameters of a machine file, and the formula |
+//! | `kinds.rs` | which fitted kind stands for which operation: the one table |
+//! | `autotm.rs` | the profile that AutoTM's authors measured |
+//! | `fit.rs` | the fit to it (`crates/profile/examples/fit.rs`), with `minimise.rs` |
+//! | `machines.rs` | the shipped machines by name |
+//! | `probe/` | measures this machine; `probe/here.rs` keeps what it found |
+//! | `measured/` | kernel times as measured here: which are the same, which placements, the stopwatch, the file |
+//! | `quiet.rs` | whether other programs were in the way |
+//! | `accesses/` | accesses to memory, tensor by tensor: from a trace, or counted by page faults |
+//! | `sharing.rs` | which objects share pages, and a layout in which only the like do |
 
 pub mod accesses;
 pub mod autotm;

@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tiercel_core::{Bytes, KernelTier, Kernels, Kind, Machine, Nanos, TierId, Traffic};
-use tiercel_run::{KernelTime, Roofline};
+use tiercel_sim::{KernelTime, Roofline};
 use tiercel_workload::Kernel;
 
 use crate::kinds::kind_of;

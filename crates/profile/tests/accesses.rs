@@ -4,11 +4,12 @@ use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tiercel_core::{Bytes, Machine, Manager, Policy};
+use tiercel_kernels::{Library, prepare};
 use tiercel_policies::{Sentinel, by_name};
 use tiercel_profile::Accesses;
 use tiercel_profile::accesses::{Counting, OPEN_PAGES, PAGE};
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::{Executor, Host, Kernels, Stage, View, Work};
+use tiercel_run::{Executor, Host, Kernels, Stage, View};
+use tiercel_sim::Work;
 use tiercel_testbed::for_seeds;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, Use, nets};
@@ -85,6 +86,7 @@ fn trace(pages: &[u64], kernels: &[Sketch<'_>]) -> Trace {
         alternatives: Vec::new(),
         beside: false,
         factor: 1.0,
+        repeat: None,
     };
     let kernels = kernels.iter().map(kernel).collect();
     Trace { name: "sweeps".to_string(), tensors, kernels, layers: vec!["all".to_string()] }

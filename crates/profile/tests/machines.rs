@@ -4,7 +4,8 @@ use expect_test::expect;
 use tiercel_core::{Bytes, Machine, Manager, Nanos, TierId};
 use tiercel_policies::{CachedArrays, Mode};
 use tiercel_profile::{Model, machines};
-use tiercel_run::{Executor, KernelTime, Sim};
+use tiercel_run::Executor;
+use tiercel_sim::{KernelTime, Sim};
 use tiercel_workload::graph::DType;
 use tiercel_workload::{Kernel, Lifetimes, Trace, nets};
 
@@ -57,7 +58,7 @@ fn a_name_that_is_nearly_right_is_recognised() {
     let error = machines::named("optane-autotn").unwrap_err().to_string();
     expect!["no machine `optane-autotn`; did you mean `optane-autotm`?"].assert_eq(&error);
     let error = machines::named("quantum-foam").unwrap_err().to_string();
-    expect!["no machine `quantum-foam`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, v100, h200, cxl, dram-throttled"].assert_eq(&error);
+    expect!["no machine `quantum-foam`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, h200, cxl, dram-throttled"].assert_eq(&error);
 }
 
 /// Its rates were set to these two times: this keeps them there.

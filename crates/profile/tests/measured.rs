@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
+use tiercel_kernels::prepare;
 use tiercel_profile::{Kept, Survey, machines};
-use tiercel_run::KernelTime;
-use tiercel_run::kernels::prepare;
+use tiercel_sim::KernelTime;
 use tiercel_workload::{Kernel, Program, nets};
 
 const THREADS: usize = 2;

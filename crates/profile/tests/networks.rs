@@ -3,7 +3,7 @@
 
 use tiercel_core::{Machine, TierId};
 use tiercel_profile::{Model, machines};
-use tiercel_run::KernelTime;
+use tiercel_sim::KernelTime;
 use tiercel_workload::{Kernel, Trace, nets};
 
 /// The time of all kernels, one after the other, with operands where `place` says.

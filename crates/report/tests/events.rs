@@ -6,10 +6,11 @@ use expect_test::{Expect, expect};
 use tiercel_core::{
     Bytes, Cause, Event, Machine, Manager, Nanos, Place, Span, Stamped, Step, Ticket, TierId,
 };
-use tiercel_policies::NAMES;
+use tiercel_policies::names;
 use tiercel_report::events::{Log, is_events, write_events};
 use tiercel_report::{Entry, Header, Report, Run, csv, perfetto};
-use tiercel_run::{Host, Sim, Stage};
+use tiercel_run::{Host, Stage};
+use tiercel_sim::Sim;
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 
 fn bytes_of(header: &Header, events: &[Stamped]) -> Vec<u8> {
@@ -41,7 +42,7 @@ fn what_is_written_is_read_back() {
     for_seeds(6, |seed| {
         let (trace, tight) = small(seed);
         let roomy = tight.clone().with_capacity(TierId(0), Bytes::mib(1));
-        for name in NAMES {
+        for name in names() {
             let machine = if name == "fast-only" { &roomy } else { &tight };
             let lookahead = (seed % 3) as usize;
             let played = scene::play(&trace, machine, Sim::new(machine.clone()), name, lookahead, 2);

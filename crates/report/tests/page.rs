@@ -4,7 +4,7 @@ mod scene;
 
 use tiercel_core::{Bytes, Manager, TierId};
 use tiercel_report::{Comparison, Header, Log, Report, Run};
-use tiercel_run::Sim;
+use tiercel_sim::Sim;
 use tiercel_testbed::machine;
 
 /// The tags of a page, with scripts and styles skipped; panics where tags do not nest.

@@ -3,10 +3,11 @@
 mod scene;
 
 use tiercel_core::{Bytes, Nanos, Outcome, Step, TierId};
-use tiercel_policies::NAMES;
+use tiercel_policies::names;
 use tiercel_report::run::RegionSpan;
 use tiercel_report::{Comparison, Curve, Price, Row, Run, Stalls};
-use tiercel_run::{Host, Sim, Stage};
+use tiercel_run::{Host, Stage};
+use tiercel_sim::Sim;
 use tiercel_testbed::{Scramble, for_seeds, machine, random_trace};
 
 fn long(span: tiercel_core::Span) -> u64 {
@@ -73,7 +74,7 @@ fn figures_are_those_that_were_counted() {
         let all: u64 = trace.tensors.iter().map(|t| t.bytes.0.next_multiple_of(64)).sum();
         let tight = machine(&[all / 2, all * 2], 2);
         let roomy = tight.clone().with_capacity(TierId(0), Bytes::mib(1));
-        for name in NAMES {
+        for name in names() {
             let machine = if name == "fast-only" { &roomy } else { &tight };
             let lookahead = random.usize(0..3);
             let sim = scene::play(&trace, machine, Sim::new(machine.clone()), name, lookahead, 3);

@@ -14,7 +14,7 @@ use tiercel_core::{
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, lifetimes};
 
-use crate::world::{Work, World, traffic_of};
+use tiercel_sim::world::{Work, World, traffic_of};
 
 /// What the trace says about one kernel, worked out once.
 struct Script {
@@ -44,9 +44,26 @@ pub struct Iteration {
     pub evicted: Bytes,
 }
 
+/// A trace that is lent or shared.
+enum Held<'t> {
+    Lent(&'t Trace),
+    Shared(Arc<Trace>),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Trace;
+
+    fn deref(&self) -> &Trace {
+        match self {
+            Held::Lent(trace) => trace,
+            Held::Shared(trace) => trace,
+        }
+    }
+}
+
 /// Plays one trace, iteration after iteration.
 pub struct Executor<'t> {
-    trace: &'t Trace,
+    trace: Held<'t>,
     /// The names of the tensors, shared with their objects.
     names: Vec<Arc<str>>,
     scripts: Vec<Script>,
@@ -63,12 +80,21 @@ impl<'t> Executor<'t> {
     /// An executor for a trace, before its first iteration. The policy hears of a kernel's reads and writes just
     /// before that kernel, as in CachedArrays (section III-E).
     pub fn new(trace: &'t Trace) -> Executor<'t> {
+        Executor::holding(Held::Lent(trace))
+    }
+
+    /// The same for whoever keeps the executor longer than a borrow of the trace.
+    pub fn shared(trace: Arc<Trace>) -> Executor<'static> {
+        Executor::holding(Held::Shared(trace))
+    }
+
+    fn holding(trace: Held<'_>) -> Executor<'_> {
         Executor {
-            trace,
             names: trace.tensors.iter().map(|tensor| Arc::from(tensor.name.as_str())).collect(),
-            scripts: scripts(trace),
+            scripts: scripts(&trace),
             lookahead: 0,
             objects: vec![None; trace.tensors.len()],
+            trace,
             iterations: 0,
             operands: Vec::new(),
             places: Vec::new(),
@@ -184,26 +210,16 @@ impl<'t> Executor<'t> {
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
     ) -> Result<Iteration, Error> {
-        if self.iterations == 0 {
-            self.prepare(manager, policy)?;
-        }
-        let iteration = self.iterations;
-        manager.note(|| Event::IterationBegan { iteration });
         let began = manager.now();
         let Totals { stall, fetched, evicted, .. } = *manager.totals();
-        let loading = self.load(manager, policy, is_fed)?;
-        for ahead in 0..self.lookahead.min(self.scripts.len()) {
-            self.announce(manager, policy, ahead)?;
-        }
+        let loading = self.begin_iteration(manager, policy)?;
         for step in 0..self.scripts.len() {
             self.step(manager, policy, step)?;
         }
         // An iteration has ended when all of its kernels have.
         manager.rejoin(Step(self.scripts.len().saturating_sub(1) as u32))?;
         let time = (manager.now() - began).saturating_sub(loading);
-        policy.iteration_ended(manager)?;
-        manager.note(|| Event::IterationEnded { iteration });
-        self.iterations += 1;
+        self.end_iteration(manager, policy)?;
         let after = manager.totals();
         Ok(Iteration {
             time,
@@ -213,7 +229,59 @@ impl<'t> Executor<'t> {
         })
     }
 
+    /// Begins an iteration: fills its inputs, and returns the time that took. For programs whose kernels are run by somebody
+    /// else; [`iterate`](Self::iterate) does all of it.
+    pub fn begin_iteration<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+    ) -> Result<Nanos, Error> {
+        if self.iterations == 0 {
+            self.prepare(manager, policy)?;
+        }
+        let iteration = self.iterations;
+        manager.note(|| Event::IterationBegan { iteration });
+        let loading = self.load(manager, policy, is_fed)?;
+        for ahead in 0..self.lookahead.min(self.scripts.len()) {
+            self.announce(manager, policy, ahead)?;
+        }
+        Ok(loading)
+    }
+
+    /// Ends an iteration whose kernels have all been run.
+    pub fn end_iteration<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+    ) -> Result<(), Error> {
+        policy.iteration_ended(manager)?;
+        let iteration = self.iterations;
+        manager.note(|| Event::IterationEnded { iteration });
+        self.iterations += 1;
+        Ok(())
+    }
+
     fn step<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        at: usize,
+    ) -> Result<(), Error> {
+        self.begin_step(manager, policy, at)?;
+        let step = Step(at as u32);
+        match self.compute(manager, policy, at) {
+            Ok(Some(ticket)) => manager.leave(step, &self.operands, ticket),
+            computed => {
+                manager.end(step, &self.operands);
+                computed?;
+            }
+        }
+        self.part(manager, policy, at)
+    }
+
+    /// Brings the operands of a kernel to where it can work on them, and keeps them there until [`end_step`](Self::end_step).
+    /// The kernel is run by the caller.
+    pub fn begin_step<W: World + 'static>(
         &mut self,
         manager: &mut Manager<W>,
         policy: &mut dyn Policy,
@@ -237,15 +305,32 @@ impl<'t> Executor<'t> {
             self.operands.push(Operand { object, access, bytes });
         }
         policy.before(manager, step, &self.operands)?;
-        manager.begin(step, &self.operands)?;
-        match self.compute(manager, policy, at) {
-            Ok(Some(ticket)) => manager.leave(step, &self.operands, ticket),
-            computed => {
-                manager.end(step, &self.operands);
-                computed?;
-            }
+        manager.begin(step, &self.operands)
+    }
+
+    /// The kernel that [`begin_step`](Self::begin_step) made room for has been run.
+    pub fn end_step<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        at: usize,
+    ) -> Result<(), Error> {
+        let ahead = at.saturating_add(self.lookahead);
+        if self.lookahead > 0 && ahead < self.scripts.len() {
+            self.announce(manager, policy, ahead)?;
         }
-        policy.after(manager, step, &self.operands)?;
+        manager.end(Step(at as u32), &self.operands);
+        self.part(manager, policy, at)
+    }
+
+    /// Says what the trace knows of a kernel's operands once it has ended.
+    fn part<W: World + 'static>(
+        &mut self,
+        manager: &mut Manager<W>,
+        policy: &mut dyn Policy,
+        at: usize,
+    ) -> Result<(), Error> {
+        policy.after(manager, Step(at as u32), &self.operands)?;
         for &(tensor, hint) in &self.scripts[at].after {
             let slot = &mut self.objects[tensor.0 as usize];
             let object = if hint == Hint::Retire { slot.take() } else { *slot };

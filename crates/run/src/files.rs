@@ -26,7 +26,7 @@ pub fn discard() {
 }
 
 /// Begins a file that is to be renamed when it is whole; [`finished`] must hear of it then, or when it was removed.
-pub(crate) fn begin(aside: &Path) -> io::Result<File> {
+pub fn begin(aside: &Path) -> io::Result<File> {
     let mut all = unfinished();
     let file = File::create(aside)?;
     all.push(aside.to_path_buf());
@@ -34,7 +34,7 @@ pub(crate) fn begin(aside: &Path) -> io::Result<File> {
 }
 
 /// Says that a file that was begun has its name now, or is gone.
-pub(crate) fn finished(aside: &Path) {
+pub fn finished(aside: &Path) {
     unfinished().retain(|other| other != aside);
 }
 

@@ -1,24 +1,25 @@
-//! The executor, and the worlds that it runs in: a simulated one, and real memory.
+//! The executor, real memory with its copy engine, and `Memory` for programs of one's own.
+//!
+//! | file | what |
+//! |---|---|
+//! | `executor.rs` | the one loop that plays a trace, in any world, under any policy |
+//! | `memory.rs` | `Memory`: arrays over tiers, for programs of one's own |
+//! | `host/` | real memory: mappings, files, emulated tiers, and the copy engine (`engine.rs`, `queue.rs`, `stream.rs`) |
+//! | `stage.rs` | real memory with kernels, as a world for the executor |
+//! | `profile.rs` | kernel times by the tiers of operands, recorded while they run |
+//! | `cores.rs` | which cores a thread may use, and how soon it gets one |
+//! | `files.rs` | files that are there as a whole or not at all |
 
 pub mod cores;
 pub mod executor;
 pub mod files;
 pub mod host;
-pub mod kernels;
 pub mod memory;
 pub mod profile;
-pub mod sim;
 pub mod stage;
-pub mod times;
-pub mod train;
-pub mod world;
 
 pub use executor::{Executor, Iteration};
 pub use host::{Host, HostError};
-pub use kernels::Library;
 pub use memory::{Array, Memory};
 pub use profile::{Profile, Profiled};
-pub use sim::Sim;
 pub use stage::{Aside, Kernels, Stage, Turn, View};
-pub use times::{KernelTime, Roofline};
-pub use world::{Work, World};

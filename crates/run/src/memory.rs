@@ -10,7 +10,7 @@ use tiercel_core::{Access, Bytes, Error, Hint, Machine, Manager, ObjectId, Opera
 
 use crate::host::{Host, HostError};
 use crate::stage::{View, views};
-use crate::world::traffic_of;
+use tiercel_sim::world::traffic_of;
 
 /// Memory of several tiers, under one policy.
 pub struct Memory {

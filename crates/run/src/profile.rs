@@ -8,7 +8,7 @@
 use tiercel_core::{Nanos, Step, TierId};
 use tiercel_workload::trace::Timing;
 
-use crate::world::Work;
+use tiercel_sim::world::Work;
 
 /// The runs of one kernel with its operands in the same tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]

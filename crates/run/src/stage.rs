@@ -7,7 +7,7 @@ use tiercel_workload::Tensor;
 
 use crate::host::{Errand, Host};
 use crate::profile::Profile;
-use crate::world::{Work, World};
+use tiercel_sim::world::{Work, World};
 
 /// The bytes of one operand.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<K: Kernels> Stage<K> {
 /// The manager has begun a kernel with just these operands, each object named once or only read, and the views are
 /// gone before it ends: then no copy writes to the regions, none reads those that the kernel writes, and regions of
 /// different objects do not overlap.
-pub(crate) unsafe fn views<'h>(
+pub unsafe fn views<'h>(
     host: &'h Host,
     operands: &[Operand],
     places: &[(Place, Bytes)],
@@ -155,7 +155,7 @@ impl Lent {
 }
 
 /// The same allocation, empty, for views that live elsewhere.
-pub(crate) fn recycle<'b>(mut views: Vec<View<'_>>) -> Vec<View<'b>> {
+pub fn recycle<'b>(mut views: Vec<View<'_>>) -> Vec<View<'b>> {
     views.clear();
     // Nothing is left to map; the standard library keeps the allocation.
     views.into_iter().map(|_| View::Read(&[])).collect()

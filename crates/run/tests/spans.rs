@@ -2,7 +2,8 @@
 //! copy of a lane after the other.
 
 use tiercel_core::{Backend, Bytes, CopyOrder, Machine, Nanos, Place, Ticket, TierId};
-use tiercel_run::{Host, Sim};
+use tiercel_run::Host;
+use tiercel_sim::Sim;
 
 fn machine() -> Machine {
     let text = r#"

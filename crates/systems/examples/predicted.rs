@@ -3,21 +3,25 @@
 //!
 //!     cargo run --release -p tiercel-systems --example predicted [-- NET ...]
 //!
+//! What runs is what `tiercel train` runs: the program as the system rewrites it, in parts, with activations computed again
+//! and weights updated early, in the same order of steps from survey to trainer.
 //! The simulation knows the machine as it was probed and each kernel as it was measured alone, nothing of the run itself.
 //! The machine is probed anew before every network, and its disk and the pace of its processor before every system: what others
 //! use, too, is not what it was minutes ago.
 //! Only iterations during which other programs left the processor alone count, the middle one of them; a row without any
 //! says so, and tells the shortest.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use tiercel_core::{Backing, Bytes, Machine, Nanos, TierId};
+use tiercel_kernels::{Library, prepare};
+use tiercel_profile::measured::beside_measured_times;
 use tiercel_profile::probe::{self, here, probe};
 use tiercel_profile::quiet::{self, Others};
 use tiercel_profile::{Kept, Survey};
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
 use tiercel_systems::{ALL, Fast, Options, Setting, System, Times, predict};
+use tiercel_train::{Settings, Synthetic, Task, Trainer, room};
 use tiercel_workload::nets;
 
 /// The networks, in sizes that take a part of a second: a name, the batch, the side of images.
@@ -144,11 +148,14 @@ fn play(
 ) -> Result<(Nanos, Nanos, bool), Failure> {
     let machine = machine_for(system, task, machine);
     let options = Options { time: Duration::from_secs(2), ..Options::default() };
-    let setting = Setting::new(&task.training.trace, &machine, times).with(options);
-    let (predicted, prepared) = predict(system, &setting)?;
+    let model = beside_measured_times(&machine);
+    let setting = Setting::of(&task.training, &model, times).with(options);
+    let (predicted, mut prepared) = predict(system, &setting)?;
+    let rewritten = prepared.rewritten.take();
+    let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
     let settings = Settings { lookahead: prepared.lookahead, ..Settings::default() };
     let library = |program: &_| Library::new(program, threads);
-    let mut trainer = Trainer::new(task, &machine, prepared.policy, Box::new(Synthetic), settings, library)?;
+    let mut trainer = Trainer::new(&task, &machine, prepared.policy, Box::new(Synthetic), settings, library)?;
     for _ in 0..predicted.warmup {
         trainer.iterate()?;
     }

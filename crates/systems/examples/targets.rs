@@ -68,13 +68,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (at, share) in shares.iter().enumerate() {
         let row = &found[at * names.len()..(at + 1) * names.len()];
         let ours = row.iter().map(|r| r.0).filter(|s| s.is_finite());
+        let failed: Vec<&str> =
+            row.iter().zip(&names).filter(|(r, _)| !r.0.is_finite()).map(|(_, name)| name.as_str()).collect();
         println!(
-            "{share}: geometric mean {:.4}, worst {:.3}, at most 1 % behind the best other in {} of {}",
+            "{share}: geometric mean {:.4} and worst {:.3} of the {} that run, at most 1 % behind the best other in {} of {}",
             geometric_mean(ours.clone()).unwrap_or(f64::NAN),
-            ours.fold(0.0, f64::max),
+            ours.clone().fold(0.0, f64::max),
+            ours.count(),
             row.iter().filter(|r| r.0 <= 1.01 * r.1).count(),
             row.len(),
         );
+        if !failed.is_empty() {
+            println!(
+                "{share}: {} of {} failed, and are in no mean: {}",
+                failed.len(),
+                row.len(),
+                failed.join(", ")
+            );
+        }
     }
     Ok(())
 }

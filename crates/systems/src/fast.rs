@@ -17,10 +17,16 @@ pub enum Fast {
 
 /// Why a text is no amount of fast memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB"
-)]
-pub struct FastError(String);
+pub enum FastError {
+    /// It is neither a share nor a size, or one that makes no sense.
+    #[error(
+        "`{0}` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB"
+    )]
+    Form(String),
+    /// A bare number: a share and a size are both likely, and far apart.
+    #[error("`{0}` has no unit; {0}% is a share of the peak, {0}GiB a size, and {0}B are so many bytes")]
+    Unit(String),
+}
 
 impl Fast {
     /// The bytes, of which a trace with this peak wants as many in whole grains of a heap.
@@ -43,8 +49,12 @@ impl FromStr for Fast {
     type Err = FastError;
 
     fn from_str(text: &str) -> Result<Fast, FastError> {
-        let bad = || FastError(text.to_string());
-        match text.trim().strip_suffix('%') {
+        let bad = || FastError::Form(text.to_string());
+        let text = text.trim();
+        if text.parse::<f64>().is_ok_and(|number| number > 0.0 && number.is_finite()) {
+            return Err(FastError::Unit(text.to_string()));
+        }
+        match text.strip_suffix('%') {
             Some(share) => {
                 let share: f64 = share.trim().parse().map_err(|_| bad())?;
                 if share > 0.0 && share <= 1000.0 { Ok(Fast::Share(share / 100.0)) } else { Err(bad()) }
@@ -76,13 +86,16 @@ mod tests {
             ("20%", Fast::Share(0.2), "20%"),
             (" 12.5 %", Fast::Share(0.125), "12.5%"),
             ("8GiB", Fast::Amount(Bytes::gib(8)), "8 GiB"),
-            ("64", Fast::Amount(Bytes(64)), "64 B"),
+            ("64B", Fast::Amount(Bytes(64)), "64 B"),
         ] {
             assert_eq!(text.parse(), Ok(fast));
             assert_eq!(fast.to_string(), printed);
         }
         for text in ["", "%", "0%", "-5%", "nan%", "2000%", "0", "a lot", "20 percent"] {
-            assert!(text.parse::<Fast>().is_err(), "{text}");
+            assert_eq!(text.parse::<Fast>(), Err(FastError::Form(text.to_string())));
+        }
+        for text in ["20", "0.2", "64"] {
+            assert_eq!(text.parse::<Fast>(), Err(FastError::Unit(text.to_string())));
         }
     }
 

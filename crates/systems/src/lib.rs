@@ -20,6 +20,21 @@
 //! assert!(run.time() > Nanos::ZERO);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `lib.rs` | the list of all systems, and what it takes to prepare one |
+//! | `simulate.rs` | the one way to simulate a system, so that all verbs agree |
+//! | `planning.rs` | from a planner to a policy: the one place that knows the planners |
+//! | `tiercel.rs` | Tiercel's own system: what is tried and in which order |
+//! | `tiercel/` | the best alternative so far; what to compute again |
+//! | `autotm.rs`, `cachedarrays.rs`, `sentinel.rs`, `redl.rs`, `swaps.rs`, `pages.rs`, `memory_mode.rs`, `fixed.rs` | the wiring of published systems and baselines |
+//! | `fast.rs` | how much fast memory |
+//! | `compare.rs` | many simulations over all cores |
+//! | `parallel.rs` | independent jobs over all cores |
+//! | `curve.rs` | what fast memory is worth, and the least that is enough |
+//! | `experience.rs` | what planning with one amount of memory teaches for the next |
+//! | `reproduce/` | the papers' figures as data, beside ours, each with its verdict |
 
 mod autotm;
 mod cachedarrays;
@@ -44,7 +59,7 @@ use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine, Nanos, Policy, TierId, Traffic};
 use tiercel_plan::{Flaw, Implementation, PlanError};
-use tiercel_run::KernelTime;
+use tiercel_sim::KernelTime;
 use tiercel_workload::{Kernel, Program, Trace, spelling};
 
 pub use experience::Experience;
@@ -309,7 +324,7 @@ impl System {
     /// The machine that the system is given: the one asked for, unless the system stands for having all memory fast
     /// or all memory slow.
     pub fn machine(&self, trace: &Trace, machine: &Machine) -> Machine {
-        let ample = tiercel_run::train::room::ample(trace, machine.grain());
+        let ample = tiercel_train::room::ample(trace, machine.grain());
         match self.room {
             Room::Given => machine.clone(),
             Room::AllFast => machine.clone().with_capacity(TierId(0), ample),

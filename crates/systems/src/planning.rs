@@ -108,10 +108,23 @@ pub(crate) fn follow(planner: Planner, setting: &Setting<'_>) -> Result<Prepared
 
 /// The policy that plays a plan, with the program rewritten as the plan is for it.
 pub fn replay(planned: Planned, setting: &Setting<'_>) -> Result<Prepared, SystemError> {
+    if let Some(repeated) = planned.plan.repeated(setting.trace)? {
+        return play_repeated(planned, Arc::new(repeated), setting.machine);
+    }
     let rewritten = planned.plan.rewrite(setting.trace, setting.program)?.map(Arc::new);
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
     let prepared = play(planned, trace, setting.machine)?;
     Ok(Prepared { rewritten, ..prepared })
+}
+
+/// The policy that plays a plan for a trace in which kernels run once more.
+pub(crate) fn play_repeated(
+    planned: Planned,
+    trace: Arc<Trace>,
+    machine: &Machine,
+) -> Result<Prepared, SystemError> {
+    let prepared = play(planned, &trace, machine)?;
+    Ok(Prepared { implemented: Some(trace), ..prepared })
 }
 
 /// The policy that plays a plan for just this trace, if the plan can be played.

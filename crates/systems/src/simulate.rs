@@ -9,7 +9,8 @@ use tiercel_core::{
     Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Policy, Span, Stamped, Step,
     Ticket, Totals,
 };
-use tiercel_run::{Executor, Iteration, Sim, Work, World};
+use tiercel_run::{Executor, Iteration};
+use tiercel_sim::{Sim, Work, World};
 use tiercel_workload::{Program, Tensor, Trace};
 
 use crate::{Planned, Prepared, Setting, System, SystemError};

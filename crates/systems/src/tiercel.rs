@@ -29,7 +29,7 @@ use crate::planning::Planner;
 use crate::swaps::{CAPUCHIN, VDNN};
 use crate::{Choices, Experience, Options, Prepared, Room, Setting, System, SystemError};
 use again::is_far;
-use search::{Search, Tried, Way, planned};
+use search::{Search, Tried, Way, jointly, planned};
 
 /// Tiercel.
 pub(crate) const TIERCEL: System = System {
@@ -80,6 +80,9 @@ const LARGE: f64 = 1.015;
 /// plan with early updates that is further from its bound may be worse than one without.
 const NEAR: f64 = 1.05;
 
+/// The part of the time that each plan for keeping, moving and running again gets where there is a trace alone.
+const JOINTLY: f64 = 0.4;
+
 /// How much longer than the best plan that computes again one that only moves may seem to take, as a plan made in a hurry
 /// shows it, and still be worth planning where kernels cannot work on slow memory.
 const HOPE: f64 = 1.2;
@@ -89,8 +92,15 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     let setting = &Setting { experience: setting.experience.or(Some(&own_experience)), ..*setting };
     let floor: f64 = fastest(&setting.trace.kernels, setting.machine, setting.times).iter().sum();
     let until = setting.options.time;
-    let mut search =
-        Search { floor, enough: ENOUGH * floor, best: None, refused: None, started: Instant::now(), until };
+    let mut search = Search {
+        floor,
+        enough: ENOUGH * floor,
+        best: None,
+        fastest: f64::INFINITY,
+        refused: None,
+        started: Instant::now(),
+        until,
+    };
     let choices = setting.options.choices;
     let (mut bound, mut parts) = (0.0, None);
     let early = setting.program.and_then(|program| {
@@ -114,6 +124,15 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             search.rewritten().filter(|_| choices == Choices::Both && search.slower_than(NEAR * floor));
         if let Some(best) = best {
             search.parts(setting, &best);
+        }
+    }
+    if setting.program.is_none() && far {
+        // A trace from anywhere: what moves and what runs again is decided together, and gets most of the time.
+        // Where places for what moves are not found, running again alone may play better than both, whatever is planned.
+        let alone = (choices == Choices::Both).then_some(Choices::Recompute);
+        for choices in [choices].into_iter().chain(alone) {
+            let options = Options { time: until.mul_f64(JOINTLY), choices, ..setting.options };
+            search.consider(jointly(&setting.with(options)));
         }
     }
     let moving =
@@ -162,6 +181,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         }
     }
     search.finish(setting);
+    search.settle(setting);
     let none = || SystemError::NoPlan {
         system: TIERCEL.name,
         tier: setting.machine.tiers[0].name.clone(),

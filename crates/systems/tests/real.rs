@@ -1,10 +1,10 @@
 //! Every system on real memory: whatever it plans, moves, computes again or updates early, training gives the same bits.
 
 use tiercel_core::{Backing, Bytes, Machine, TierId};
-use tiercel_run::Roofline;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Settings, Synthetic, Task, Trainer, room};
+use tiercel_kernels::{Library, prepare};
+use tiercel_sim::Roofline;
 use tiercel_systems::{ALL, Choices, Options, Setting, System, Times, named};
+use tiercel_train::{Settings, Synthetic, Task, Trainer, room};
 use tiercel_workload::trace::Phase;
 use tiercel_workload::{Lifetimes, Program, nets};
 

@@ -1,4 +1,11 @@
 //! For tests: a world that does everything as awkwardly as it may, and a naive model of what objects hold.
+//!
+//! | file | what |
+//! |---|---|
+//! | `jumble.rs` | an adversarial world with real bytes |
+//! | `ledger.rs` | a naive model of what objects hold |
+//! | `trace.rs` | random traces |
+//! | `seeds.rs` | which seeds a fuzzer runs |
 
 mod jumble;
 mod ledger;

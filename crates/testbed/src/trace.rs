@@ -1,7 +1,8 @@
 //! Random traces in the shape of training, and kernels whose results depend on every byte that they read.
 
 use tiercel_core::{Bytes, Operand};
-use tiercel_run::{Aside, Kernels, View, Work};
+use tiercel_run::{Aside, Kernels, View};
+use tiercel_sim::Work;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, Use};
 
@@ -30,6 +31,7 @@ pub fn random_trace(random: &mut fastrand::Rng, layers: u32, largest: u64) -> Tr
         alternatives: Vec::new(),
         beside: false,
         factor: 1.0,
+        repeat: None,
     };
     let mut kernels = Vec::new();
     for layer in 0..layers {

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use tiercel_core::{Backing, Bytes, TierId};
+use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Data, Images, Lesson, Score, Settings, Task, Trainer, room};
+use tiercel_train::{Data, Images, Lesson, Score, Settings, Task, Trainer, room};
 use tiercel_workload::{Lifetimes, Program, nets};
 
 /// Threads that compute in tests.

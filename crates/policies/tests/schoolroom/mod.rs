@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use tiercel_core::{Backing, Bandwidth, Beside, Bytes};
+use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
-use tiercel_run::kernels::{Library, prepare};
-use tiercel_run::train::{Data, Images, Pictures, Schedule, Settings, Synthetic, Task, Trainer, room};
+use tiercel_train::{Data, Images, Pictures, Schedule, Settings, Synthetic, Task, Trainer, room};
 use tiercel_workload::Program;
 
 /// The losses, and a digest of the weights.

@@ -12,7 +12,8 @@ mod faults;
 use std::collections::HashMap;
 
 use tiercel_core::{Access, Bytes};
-use tiercel_run::{Kernels, Turn, View, Work};
+use tiercel_run::{Kernels, Turn, View};
+use tiercel_sim::Work;
 use tiercel_workload::{Tensor, TensorId, Trace};
 
 /// The size of a page, in which accesses are counted.

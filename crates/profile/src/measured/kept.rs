@@ -82,8 +82,7 @@ impl Kept {
     /// The same from another folder.
     pub fn open_in(folder: &Path, threads: usize) -> Kept {
         let processor = processor();
-        let key =
-            tiercel_run::kernels::random::name(&format!("{FORMAT}/{processor}/{threads}/{IMPLEMENTATION}"));
+        let key = tiercel_kernels::random::name(&format!("{FORMAT}/{processor}/{threads}/{IMPLEMENTATION}"));
         let path = folder.join(format!("kernels-{}-{threads}-{key:016x}.json", here::host()));
         let implementation = IMPLEMENTATION.to_string();
         let contents =

@@ -12,14 +12,17 @@ mod stopwatch;
 
 use std::collections::HashMap;
 
-use tiercel_core::{Backing, Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
+use tiercel_core::{Backing, Bandwidth, Bytes, Error, Machine, Nanos, Step, TierId, Traffic};
+use tiercel_kernels::KernelError;
 use tiercel_run::host::supply;
-use tiercel_run::{HostError, KernelTime, Profile, Roofline};
+use tiercel_run::{HostError, Profile};
+use tiercel_sim::{KernelTime, Roofline};
 use tiercel_workload::parts::fused;
 use tiercel_workload::rewriting::{first_name, is_part};
 use tiercel_workload::{Kernel, Program, Trace};
 
 pub use kept::Kept;
+use placements::Sampling;
 use signature::{Signature, signatures};
 use stopwatch::Stopwatch;
 
@@ -33,8 +36,8 @@ pub enum ProfileError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// There is no kernel for some operation.
-    #[error("{0}")]
-    Library(String),
+    #[error(transparent)]
+    Library(#[from] KernelError),
     /// A kernel failed.
     #[error(transparent)]
     Run(#[from] Error),
@@ -71,11 +74,18 @@ impl<'a> Survey<'a> {
         let mut distinct = Vec::new();
         for (at, signature) in kernels.iter().enumerate() {
             if seen.insert(signature.text.as_str(), at).is_none() {
-                let placements = placements::chosen(signature.operands.len(), machine);
-                distinct.push((Step(at as u32), placements));
+                distinct.push((Step(at as u32), signature.placements(machine, Sampling::Coarse)));
             }
         }
         Survey { program, machine, threads, cache, kernels, distinct, again: false }
+    }
+
+    /// Measures as many placements as are worth their time, not just those that tell of all others.
+    pub fn thorough(mut self) -> Survey<'a> {
+        for (step, placements) in &mut self.distinct {
+            *placements = self.kernels[step.0 as usize].placements(self.machine, Sampling::Thorough);
+        }
+        self
     }
 
     /// Measures what was measured while other programs were busy once more.
@@ -192,10 +202,20 @@ impl<'a> Survey<'a> {
     /// The times of all kernels, as far as they are known.
     pub fn times(&self, kept: &Kept) -> Measured {
         let mut measured = Measured::default();
-        let first: HashMap<&str, &Vec<Vec<TierId>>> = self
+        // A thorough survey may have been made before.
+        let first: HashMap<&str, Vec<Vec<TierId>>> = self
             .distinct
             .iter()
-            .map(|(step, placements)| (self.kernels[step.0 as usize].text.as_str(), placements))
+            .map(|(step, placements)| {
+                let signature = &self.kernels[step.0 as usize];
+                let mut all = placements.clone();
+                for place in signature.placements(self.machine, Sampling::Thorough) {
+                    if !all.contains(&place) {
+                        all.push(place);
+                    }
+                }
+                (signature.text.as_str(), all)
+            })
             .collect();
         for (kernel, signature) in self.program.trace.kernels.iter().zip(&self.kernels) {
             let spread = |places: &Vec<TierId>| -> Vec<TierId> {
@@ -320,6 +340,15 @@ impl Measured {
         });
         &mut known[at].placed
     }
+}
+
+/// A machine as plans and predictions see it whose kernel times were measured: what copies and kernels have of fast memory
+/// is in these times, and counts no second time.
+pub fn beside_measured_times(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    let fast = &mut machine.tiers[0];
+    (fast.read, fast.write) = (Bandwidth::gb(100.0), Bandwidth::gb(100.0));
+    machine
 }
 
 impl KernelTime for Measured {

@@ -1,16 +1,19 @@
 //! Which placements of a kernel's operands are measured, and what the others follow from.
 //!
-//! With few operands every combination of tiers is measured, as AutoTM does (section 4.1). With many there are too many
-//! combinations: then everything on the fastest tier, each operand alone on each other tier, and everything on each other
-//! tier. From these any other placement follows ([`derive`]): what its operands cost alone is added up, and shrunk as much
-//! as what the operands cost together is less than that sum, because a kernel that waits for one memory need not wait for
-//! another.
+//! Asked for a profile, a thorough one is made. With few operands every combination of tiers is measured, as AutoTM does
+//! (section 4.1). With many there are too many combinations: then everything on the fastest tier, each operand alone on each
+//! other tier, and everything on each other tier. From these any other placement follows ([`derive`]): what its operands cost
+//! alone is added up, and shrunk as much as what the operands cost together is less than that sum, because a kernel that
+//! waits for one memory need not wait for another.
+//!
+//! Who only wants to plan waits for seconds, not for minutes: then everything on the fastest tier is measured, and on each
+//! other tier everything that is read alone, and everything. What reads and what writes cost is shared out by bytes.
 //!
 //! An emulated tier is fast memory with a charge: a kernel takes the longest of its time on fast memory and of what its
 //! bytes take in each direction. That is known without a clock, and known better, so of such a tier only everything on it
 //! is measured, to see that it is so.
 
-use tiercel_core::{Backing, Bytes, Machine, Nanos, Tier, TierId, Traffic};
+use tiercel_core::{Access, Backing, Bytes, Machine, Nanos, Tier, TierId, Traffic};
 use tiercel_run::executor::operands;
 use tiercel_workload::Kernel;
 
@@ -19,14 +22,45 @@ use super::Placed;
 /// The most combinations that are measured one by one: five operands on two tiers.
 const MOST: usize = 32;
 
-/// The placements of so many operands on a machine that are measured, all on the fastest tier first.
-pub fn chosen(operands: usize, machine: &Machine) -> Vec<Vec<TierId>> {
+/// How many placements are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sampling {
+    /// Those that tell of all others, three a tier at most.
+    #[default]
+    Coarse,
+    /// Every combination of few operands, and each of many alone.
+    Thorough,
+}
+
+/// The placements of a kernel's operands on a machine that are measured, all on the fastest tier first.
+pub fn chosen(operands: &[Access], machine: &Machine, sampling: Sampling) -> Vec<Vec<TierId>> {
     let usable = machine.tier_ids().filter(|id| machine.tier(*id).computable);
     let (emulated, real): (Vec<TierId>, Vec<TierId>) =
         usable.partition(|id| machine.tier(*id).backing == Backing::Throttled && *id != TierId(0));
-    let mut chosen = combinations(operands, &real);
-    chosen.extend(emulated.into_iter().map(|tier| vec![tier; operands]));
+    let mut chosen = match sampling {
+        Sampling::Coarse => coarse(operands, &real),
+        Sampling::Thorough => combinations(operands.len(), &real),
+    };
+    chosen.extend(emulated.into_iter().map(|tier| vec![tier; operands.len()]));
     chosen
+}
+
+/// Everything on the fastest tier; on each other what is only read, and everything.
+fn coarse(operands: &[Access], tiers: &[TierId]) -> Vec<Vec<TierId>> {
+    let mut chosen = vec![vec![tiers[0]; operands.len()]];
+    for &tier in &tiers[1..] {
+        for place in [reads_on(operands, tiers[0], tier), vec![tier; operands.len()]] {
+            if !chosen.contains(&place) {
+                chosen.push(place);
+            }
+        }
+    }
+    chosen
+}
+
+/// What is only read on one tier, the rest on another.
+fn reads_on(operands: &[Access], first: TierId, tier: TierId) -> Vec<TierId> {
+    operands.iter().map(|access| if *access == Access::Read { tier } else { first }).collect()
 }
 
 /// All combinations of a few operands on tiers, or those that tell of many.
@@ -67,7 +101,8 @@ pub fn derive(
 ) -> Option<Nanos> {
     let of =
         |wanted: &[TierId]| known.iter().find(|(places, _)| places == wanted).map(|(_, time)| time.0 as f64);
-    let (first, uses) = (TierId(0), operands(kernel).1);
+    let (first, (own, uses)) = (TierId(0), operands(kernel));
+    let access = |slot: usize| own[slot].1;
     // The same kernel may have lost its workspace, or found one, when the program was rewritten.
     let base = known.iter().find(|(places, _)| places.iter().all(|tier| *tier == first))?.1.0 as f64;
     let mut real = base;
@@ -86,9 +121,17 @@ pub fn derive(
         let wanted: f64 = here.map(alone).sum();
         let all = known.iter().find(|(places, _)| places.iter().all(|tier| *tier == id));
         let together = all.map_or(sum, |(_, time)| (time.0 as f64 - base).max(0.0));
+        let reads: Vec<TierId> =
+            uses.iter().map(|slot| if access(*slot) == Access::Read { id } else { first }).collect();
         real += if all.is_some_and(|(places, _)| places.len() != tiers.len()) {
             // What was one operand comes in parts: what all of them cost is shared out by bytes.
-            together * bytes_there(kernel, tiers, id)
+            together * bytes_there(kernel, tiers, id, |_| true)
+        } else if sum == 0.0 && all.is_some() {
+            // None of them was measured alone.
+            let reading = of(&reads).map_or(0.0, |time| (time - base).clamp(0.0, together));
+            let read = |slot: usize| access(slot) == Access::Read;
+            reading * bytes_there(kernel, tiers, id, |at| read(uses[at]))
+                + (together - reading) * bytes_there(kernel, tiers, id, |at| !read(uses[at]))
         } else {
             wanted * if sum > 0.0 { together / sum } else { 1.0 }
         };
@@ -98,11 +141,11 @@ pub fn derive(
     Some(Nanos(time.round() as u64))
 }
 
-/// The share of the bytes that a kernel reads and writes which lie on a tier.
-fn bytes_there(kernel: &Kernel, tiers: &[TierId], id: TierId) -> f64 {
+/// The share of the bytes of some of a kernel's uses which lie on a tier.
+fn bytes_there(kernel: &Kernel, tiers: &[TierId], id: TierId, counts: impl Fn(usize) -> bool) -> f64 {
     let uses = kernel.reads.iter().chain(&kernel.writes).map(|u| u.bytes.0 as f64);
     let (mut all, mut there) = (0.0, 0.0);
-    for (bytes, tier) in uses.zip(tiers) {
+    for (_, (bytes, tier)) in uses.zip(tiers).enumerate().filter(|(at, _)| counts(*at)) {
         all += bytes;
         there += if *tier == id { bytes } else { 0.0 };
     }
@@ -164,6 +207,7 @@ mod tests {
             alternatives: Vec::new(),
             beside: false,
             factor: 1.0,
+            repeat: None,
         }
     }
 
@@ -180,16 +224,44 @@ mod tests {
     fn few_operands_are_measured_everywhere_and_many_one_by_one() {
         let two = machine("numa:0");
         for operands in 1..=5 {
-            let mut all = chosen(operands, &two);
+            let mut all = chosen(&vec![Access::Read; operands], &two, Sampling::Thorough);
             assert_eq!(all[0], vec![TierId(0); operands]);
             assert_eq!(all.len(), 1 << operands);
             all.sort();
             all.dedup();
             assert_eq!(all.len(), 1 << operands, "each once");
         }
-        assert_eq!(chosen(9, &two).len(), 1 + 9 + 1);
-        assert_eq!(chosen(70, &two).len(), 72);
-        assert_eq!(chosen(3, &machine("throttled")), [vec![TierId(0); 3], vec![TierId(1); 3]]);
+        let many = |count: usize| chosen(&vec![Access::Read; count], &two, Sampling::Thorough).len();
+        assert_eq!((many(9), many(70)), (1 + 9 + 1, 72));
+        let emulated = chosen(&[Access::Read; 3], &machine("throttled"), Sampling::Thorough);
+        assert_eq!(emulated, [vec![TierId(0); 3], vec![TierId(1); 3]]);
+    }
+
+    #[test]
+    fn who_only_plans_waits_for_three_placements_at_most() {
+        let two = machine("numa:0");
+        let places = |operands: &[Access]| chosen(operands, &two, Sampling::Coarse);
+        let at = |tiers: &[u8]| tiers.iter().map(|tier| TierId(*tier)).collect::<Vec<_>>();
+        let kernel = [Access::Read, Access::Write, Access::Read, Access::ReadWrite];
+        assert_eq!(places(&kernel), [at(&[0, 0, 0, 0]), at(&[1, 0, 1, 0]), at(&[1, 1, 1, 1])]);
+        assert_eq!(places(&[Access::Read, Access::Read]), [at(&[0, 0]), at(&[1, 1])], "nothing is written");
+        assert_eq!(places(&[Access::Write]), [at(&[0]), at(&[1])], "nothing is read");
+    }
+
+    #[test]
+    fn what_reads_and_writes_cost_is_shared_out_by_bytes() {
+        // Reads of 1000, 2000 and 3000 bytes, and a write of 4000.
+        let (machine, kernel) = (machine("numa:0"), kernel(3, 1));
+        let at = |tiers: [u8; 4]| tiers.map(TierId).to_vec();
+        let known = [(at([0; 4]), Nanos(1000)), (at([1, 1, 1, 0]), Nanos(1600)), (at([1; 4]), Nanos(2400))];
+        let time = |places: [u8; 4]| {
+            derive(&machine, &kernel, (&known, 1.0), &places.map(TierId)).expect("measured").0
+        };
+        assert_eq!(time([0, 0, 0, 0]), 1000);
+        assert_eq!(time([1, 0, 0, 0]), 1100);
+        assert_eq!(time([0, 1, 1, 0]), 1500);
+        assert_eq!(time([0, 0, 0, 1]), 1800);
+        assert_eq!(time([1, 1, 1, 1]), 2400);
     }
 
     #[test]
@@ -212,7 +284,8 @@ mod tests {
             places.iter().enumerate().map(|(at, tier)| at as u64 * u64::from(tier.0) * 10).sum()
         };
         let halved = |places: &[TierId]| places.iter().all(|tier| *tier == TierId(1));
-        let known: Vec<(Vec<TierId>, Nanos)> = chosen(6, &machine)
+        let operands = [Access::Read; 6];
+        let known: Vec<(Vec<TierId>, Nanos)> = chosen(&operands, &machine, Sampling::Thorough)
             .into_iter()
             .map(|places| {
                 let cost = alone(&places) / if halved(&places) { 2 } else { 1 };

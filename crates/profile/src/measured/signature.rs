@@ -8,10 +8,12 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use tiercel_core::{Access, Bytes};
+use tiercel_core::{Access, Bytes, Machine, TierId};
 use tiercel_run::executor::operands;
 use tiercel_workload::graph::{Attention, Node, Op, ValueId};
 use tiercel_workload::{Program, TensorId};
+
+use super::placements::{Sampling, chosen};
 
 /// One kernel of a program, as the clock sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +26,14 @@ pub struct Signature {
     pub slots: Vec<usize>,
     /// Which operands a run would find in the caches, because they were in use shortly before.
     pub warm: Vec<bool>,
+}
+
+impl Signature {
+    /// The placements in which it is measured on a machine.
+    pub fn placements(&self, machine: &Machine, sampling: Sampling) -> Vec<Vec<TierId>> {
+        let operands: Vec<Access> = self.operands.iter().map(|(_, access, _)| *access).collect();
+        chosen(&operands, machine, sampling)
+    }
 }
 
 /// The signature of every kernel of a program, on a processor with so much cache.
@@ -98,7 +108,7 @@ fn plain(op: &Op) -> Op {
 mod tests {
     use super::*;
     use std::collections::HashSet;
-    use tiercel_run::kernels::prepare;
+    use tiercel_kernels::prepare;
     use tiercel_workload::nets;
 
     fn program(net: &str) -> Program {

@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use tiercel_core::{
     Access, Bandwidth, Bytes, Error, Link, Machine, Manager, Nanos, ObjectId, Operand, Step, TierId,
 };
-use tiercel_run::kernels::random;
-use tiercel_run::world::traffic_of;
-use tiercel_run::{Host, Kernels, Library, Stage, View, Work, World};
+use tiercel_kernels::Library;
+use tiercel_kernels::random;
+use tiercel_run::{Host, Kernels, Stage, View};
+use tiercel_sim::world::traffic_of;
+use tiercel_sim::{Work, World};
 use tiercel_workload::graph::Init;
 use tiercel_workload::{Program, Tensor};
 
@@ -78,7 +80,7 @@ impl<'p> Stopwatch<'p> {
         let twice = |size: Bytes| if size <= little { size + size } else { size };
         let most = kernels.iter().map(size).map(twice).max().unwrap_or_default();
         let bench = bench(machine, &tiers, Bytes(most.0 + (1 << 20)));
-        let library = Library::new(program, threads).map_err(ProfileError::Library)?;
+        let library = Library::new(program, threads)?;
         let host = Host::open(&bench)?;
         let stage = Stage::new(host, Bench::new(library, program, cache));
         let manager = Manager::new(bench, stage);
@@ -371,7 +373,7 @@ mod tests {
     use crate::machines;
     use crate::measured::placements::derive;
     use crate::measured::signature::signatures;
-    use tiercel_run::kernels::prepare;
+    use tiercel_kernels::prepare;
     use tiercel_workload::nets;
 
     /// What is derived for an emulated tier is what is measured there, in placements that nobody measures.

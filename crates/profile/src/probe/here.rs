@@ -1,10 +1,15 @@
 //! This machine as it was measured: kept in the user's cache folder, measured when it is first asked for.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tiercel_core::{Backing, Machine};
 
 use super::{Found, ProbeError, Settings, folder_of, probe};
+use crate::quiet;
+
+/// A machine that other programs were in the way of is measured again, but not before so long: they may stay.
+const PAUSE: Duration = Duration::from_secs(600);
 
 /// Where the measured machine is kept: one file for each machine, because homes may be shared.
 pub fn path() -> PathBuf {
@@ -52,7 +57,7 @@ fn spare() -> PathBuf {
 
 /// Where this machine is kept with another slow memory behind its own.
 pub fn path_with(slow: &Backing) -> PathBuf {
-    let key = tiercel_run::kernels::random::name(&slow.to_string());
+    let key = tiercel_kernels::random::name(&slow.to_string());
     folder().join(format!("here-{}-{key:016x}.toml", host()))
 }
 
@@ -70,31 +75,50 @@ fn machine_at(
     slow: impl FnOnce() -> Backing,
     note: impl FnMut(&str),
 ) -> Result<Known, ProbeError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => {
-            let machine = Machine::parse(&text).map_err(|error| ProbeError::Kept {
-                what: "what was measured of this machine cannot be read; remove",
-                path: path.to_path_buf(),
-                error: error.to_string(),
-            })?;
-            Ok(Known { machine, unkept: None })
-        }
-        Err(_) => {
-            let found = probe(&Settings { slow: Some(slow()) }, note)?;
-            let unkept = keep_at(path, &found).err();
-            Ok(Known { machine: found.machine, unkept })
-        }
+    let kept = match std::fs::read_to_string(path) {
+        Ok(text) => Some(Machine::parse(&text).map_err(|error| ProbeError::Kept {
+            what: "what was measured of this machine cannot be read; remove",
+            path: path.to_path_buf(),
+            error: error.to_string(),
+        })?),
+        Err(_) => None,
+    };
+    if let Some(machine) = kept.clone()
+        && !worth_another(&machine, age(path), || quiet::wait(Duration::ZERO))
+    {
+        return Ok(Known { machine, unkept: None });
     }
+    let found = probe(&Settings { slow: Some(slow()) }, note)?;
+    // What was found beside more of others than before is no better; it is kept as the latest try all the same.
+    let share = |machine: &Machine| machine.compute.others.unwrap_or_default();
+    let machine = match kept {
+        Some(kept) if share(&kept) < share(&found.machine) => kept,
+        _ => found.machine,
+    };
+    let unkept = keep_at(path, &machine).err();
+    Ok(Known { machine, unkept })
+}
+
+/// How long ago a file was written.
+fn age(path: &Path) -> Duration {
+    let written = std::fs::metadata(path).and_then(|found| found.modified());
+    written.ok().and_then(|written| written.elapsed().ok()).unwrap_or_default()
+}
+
+/// Whether a machine that was measured so long ago is worth another measurement: one that other programs were in the way of,
+/// once these may have ended and the processors are quiet.
+fn worth_another(machine: &Machine, age: Duration, quiet: impl FnOnce() -> bool) -> bool {
+    machine.compute.others.is_some() && age >= PAUSE && quiet()
 }
 
 /// Keeps what was found for the next time that somebody asks for this machine, and returns where.
 pub fn keep(found: &Found) -> Result<PathBuf, ProbeError> {
     let path = path();
-    keep_at(&path, found)?;
+    keep_at(&path, &found.machine)?;
     Ok(path)
 }
 
-fn keep_at(path: &Path, found: &Found) -> Result<(), ProbeError> {
+fn keep_at(path: &Path, machine: &Machine) -> Result<(), ProbeError> {
     let kept = |error: std::io::Error| ProbeError::Kept {
         what: "cannot write",
         path: path.to_path_buf(),
@@ -103,5 +127,23 @@ fn keep_at(path: &Path, found: &Found) -> Result<(), ProbeError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(kept)?;
     }
-    tiercel_run::files::replace(path, found.machine.to_toml()).map_err(kept)
+    tiercel_run::files::replace(path, machine.to_toml()).map_err(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_were_in_the_way_of_is_measured_again_once_they_have_left() {
+        let mut machine = crate::machines::named("optane-autotm").expect("it ships");
+        let (late, early) = (PAUSE * 2, PAUSE / 2);
+        assert!(!worth_another(&machine, late, || true), "nobody was in the way");
+        machine.compute.others = Some(0.4);
+        let reread = Machine::parse(&machine.to_toml()).expect("as it was written");
+        assert_eq!(reread.compute.others, Some(0.4), "the mark is kept");
+        assert!(worth_another(&reread, late, || true));
+        assert!(!worth_another(&reread, late, || false), "they are still there");
+        assert!(!worth_another(&reread, early, || true), "it has just been tried");
+    }
 }

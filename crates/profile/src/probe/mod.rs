@@ -3,7 +3,8 @@
 //! Tiers are plain memory, the memory of every other NUMA node, and a file in a folder. Reading, writing and a pointer
 //! chase are measured where kernels would work, on slices of a tier; copies by the copy engine itself, for several
 //! numbers of threads, because that is what will move the bytes (AutoTM section 2.2 shows how bandwidths depend on
-//! threads). Every figure is the median of several passes over more than the caches hold. The whole takes some seconds;
+//! threads). Every figure is the median of several passes over more than the caches hold. What other programs had of the
+//! processors meanwhile is noted, and marks the machine where it is more than little. The whole takes some seconds;
 //! all of it is memory of this process and a nameless file, so nothing is left behind however it ends.
 
 mod compute;
@@ -18,13 +19,15 @@ use std::time::{Duration, Instant};
 use tiercel_core::{Backing, Bandwidth, Bytes, Compute, Error, Link, Machine, Nanos, Tier, TierId};
 use tiercel_run::HostError;
 use tiercel_run::host::supply;
-use tiercel_run::train::room;
+use tiercel_train::room;
+
+use crate::quiet::{self, Others};
 
 /// What can be chosen of a probe.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// What is behind the slowest tier; the memories that the machine has where absent. A file is a folder, or a file that
-    /// does not exist in one. With any other slow memory, distant nodes are left out: it stands in for them.
+    /// What is behind the slowest tier; the memories that the machine has where absent. A file lies in the
+    /// folder that is named. With any other slow memory, distant nodes are left out: it stands in for them.
     pub slow: Option<Backing>,
 }
 
@@ -86,7 +89,7 @@ pub enum ProbeError {
 
 /// Measures this machine; `note` hears what is being measured.
 pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, ProbeError> {
-    let started = Instant::now();
+    let (started, others) = (Instant::now(), Others::since_now());
     let size = buffer_size()?;
     let file = match &settings.slow {
         Some(Backing::File(path)) => Some(folder_of(Path::new(path))?),
@@ -137,12 +140,13 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
         buffered |= through_cache;
     }
     note("multiplying matrices");
-    let gflops = compute::gflops(cores as usize);
+    let (gflops, beside) = compute::undisturbed(cores as usize);
+    let others = Some(others.share().max(beside)).filter(|share| *share > quiet::LITTLE);
     let machine = Machine {
         name: "here".to_string(),
         source: format!("Measured on this machine by `tiercel probe`: {}.", processor()),
         contention: 1.0,
-        compute: Compute { threads: cores, gflops },
+        compute: Compute { others, ..Compute::new(cores, gflops) },
         beside: None,
         tiers,
         links,
@@ -234,13 +238,10 @@ fn slow_tier(name: &str, backing: Backing, room: Bytes) -> Tier {
     }
 }
 
-/// The folder of a path, which may be that of a file that is yet to be, and the room in it.
+/// A folder by its full name, and the room in it.
 fn folder_of(path: &Path) -> Result<(PathBuf, Bytes), ProbeError> {
     let missing = || ProbeError::Folder(path.to_path_buf());
-    let parent = path.parent().map(|f| if f.as_os_str().is_empty() { Path::new(".") } else { f });
-    let folder = if path.exists() { Some(path) } else { parent };
-    let folder = folder.and_then(|folder| folder.canonicalize().ok()).filter(|folder| folder.is_dir());
-    let folder = folder.ok_or_else(missing)?;
+    let folder = path.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(missing)?;
     let room = supply::disk(&folder).ok_or_else(missing)?;
     Ok((folder, room))
 }

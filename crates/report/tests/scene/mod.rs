@@ -5,7 +5,8 @@ use tiercel_core::{Bytes, Machine, Manager, Stamped, TierId, Totals};
 use tiercel_policies::by_name;
 use tiercel_profile::{Model, machines};
 use tiercel_report::{Header, Log, Row};
-use tiercel_run::{Executor, Iteration, Sim, World};
+use tiercel_run::{Executor, Iteration};
+use tiercel_sim::{Sim, World};
 use tiercel_workload::{Lifetimes, Trace, nets};
 
 /// What was played, and what the executor and the manager say of it.

@@ -34,11 +34,19 @@ pub enum HostError {
         nodes: String,
     },
     /// The tier's file is there already, and may be somebody's.
-    #[error("tier `{tier}`: {path} exists; name a directory, or a file that does not exist yet")]
+    #[error("tier `{tier}`: {path} is not a folder; name the folder that the tier's file is to be in")]
     Exists {
         /// The tier's name.
         tier: String,
         /// The file.
+        path: PathBuf,
+    },
+    /// The folder for the tier's file is not there.
+    #[error("tier `{tier}`: there is no folder `{path}`")]
+    Folder {
+        /// The tier's name.
+        tier: String,
+        /// The folder.
         path: PathBuf,
     },
     /// The file system has less room than the tier wants.

@@ -28,7 +28,7 @@ pub(crate) struct FileStore {
 }
 
 impl FileStore {
-    /// A new nameless file in the directory `path`, or in the directory of the file `path`, which must not exist.
+    /// A new nameless file in the folder `path`, which must exist: a folder that is not there may be one that is not mounted.
     pub(crate) fn open(tier: &str, path: &str, capacity: Bytes) -> Result<FileStore, HostError> {
         let len = capacity.round_up(Bytes(PAGE as u64)).unwrap_or(capacity).0;
         let path = PathBuf::from(path);
@@ -79,22 +79,20 @@ pub(crate) fn nameless(tier: &str, path: &Path, len: Bytes) -> Result<File, Host
         let tier = tier.to_string();
         move |source| HostError::System { tier, what, source }
     };
-    let directory = match fs::metadata(path) {
-        Ok(found) if found.is_dir() => path,
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {}
         Ok(_) => return Err(HostError::Exists { tier: tier.to_string(), path: path.to_path_buf() }),
         Err(_) if fs::symlink_metadata(path).is_ok() => {
             return Err(HostError::Exists { tier: tier.to_string(), path: path.to_path_buf() });
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) => parent,
-            None => Path::new("/"),
-        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(HostError::Folder { tier: tier.to_string(), path: path.to_path_buf() });
+        }
         Err(error) => return Err(system(format!("looking at {}", path.display()))(error)),
-    };
-    let file = born_nameless(directory)
-        .or_else(|_| named_for_a_moment(path, directory))
-        .map_err(system(format!("creating a file in {}", directory.display())))?;
+    }
+    let file = born_nameless(path)
+        .or_else(|_| named_for_a_moment(path))
+        .map_err(system(format!("creating a file in {}", path.display())))?;
     reserve(&file, len).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => HostError::Room {
             tier: tier.to_string(),
@@ -118,15 +116,10 @@ fn born_nameless(directory: &Path) -> io::Result<File> {
     writable().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(directory)
 }
 
-fn named_for_a_moment(path: &Path, directory: &Path) -> io::Result<File> {
+fn named_for_a_moment(directory: &Path) -> io::Result<File> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = match path == directory {
-        true => {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            path.join(format!(".tiercel-{}-{count}", std::process::id()))
-        }
-        false => path.to_path_buf(),
-    };
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = directory.join(format!(".tiercel-{}-{count}", std::process::id()));
     let file = writable().create_new(true).open(&name)?;
     fs::remove_file(&name)?;
     Ok(file)
@@ -238,30 +231,26 @@ mod tests {
     #[test]
     fn bytes_come_back_and_no_name_is_ever_seen() {
         let directory = directory("back");
-        for path in [directory.clone(), directory.join("new")] {
-            let store = FileStore::open("disk", path.to_str().unwrap(), Bytes(10_000)).unwrap();
-            assert_eq!(store.len(), 12288);
-            let mut buffer = Buffer::default();
-            buffer.get(8192).unwrap().fill(7);
-            store.write(4096, buffer.get(8192).unwrap()).unwrap();
-            buffer.get(8192).unwrap().fill(0);
-            store.read(0, buffer.get(8192).unwrap()).unwrap();
-            let read = buffer.get(8192).unwrap();
-            assert!(read[..4096].iter().all(|b| *b == 0) && read[4096..].iter().all(|b| *b == 7));
-            assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
-        }
+        let store = FileStore::open("disk", directory.to_str().unwrap(), Bytes(10_000)).unwrap();
+        assert_eq!(store.len(), 12288);
+        let mut buffer = Buffer::default();
+        buffer.get(8192).unwrap().fill(7);
+        store.write(4096, buffer.get(8192).unwrap()).unwrap();
+        buffer.get(8192).unwrap().fill(0);
+        store.read(0, buffer.get(8192).unwrap()).unwrap();
+        let read = buffer.get(8192).unwrap();
+        assert!(read[..4096].iter().all(|b| *b == 0) && read[4096..].iter().all(|b| *b == 7));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
         fs::remove_dir(directory).unwrap();
     }
 
     #[test]
     fn a_name_for_a_moment_works_where_there_is_no_other_way() {
         let directory = directory("moment");
-        for path in [directory.clone(), directory.join("new")] {
-            let file = named_for_a_moment(&path, &directory).unwrap();
-            reserve(&file, Bytes(4096)).unwrap();
-            assert_eq!(file.metadata().unwrap().len(), 4096);
-            assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
-        }
+        let file = named_for_a_moment(&directory).unwrap();
+        reserve(&file, Bytes(4096)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
         fs::remove_dir(directory).unwrap();
     }
 

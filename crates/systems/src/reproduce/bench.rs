@@ -151,5 +151,5 @@ pub(super) fn row(
     ours: Result<f64, String>,
     unit: &'static str,
 ) -> Row {
-    Row { what: what.into(), place, paper, ours, unit, note: None }
+    Row { what: what.into(), place, paper, ours, unit, note: None, fitted: false }
 }

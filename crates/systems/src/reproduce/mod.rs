@@ -2,13 +2,20 @@
 //!
 //! A paper is a file or a folder: what it measured, as data with the place in the paper, and the simulations that answer
 //! each figure. Much stands in the papers only as bars of a chart; what is compared here are the figures that their text,
-//! tables and captions state. Nothing is fitted to them: machine files and networks are the same as everywhere else.
+//! tables and captions state. Machine files and networks are the same as everywhere else, and nothing is fitted to a paper's
+//! results but for one row of them, which says so: how much slower persistent memory alone is (AutoTM, Figure 7), because
+//! three choices of the kernel model were made with that figure in view (`crates/profile/src/fit.rs`).
+//!
+//! Every row says how it stands to the paper: it holds, it differs by so much and why as far as that is known, or it was
+//! fitted (`verdict.rs`).
 
 mod autotm;
 mod bench;
 mod cachedarrays;
+mod hm_keeper;
 mod redl;
 mod sentinel;
+mod verdict;
 
 use std::fmt;
 
@@ -17,6 +24,7 @@ use tiercel_workload::spelling;
 use crate::Options;
 
 pub use bench::Bench;
+pub use verdict::{Difference, Verdict};
 
 /// A paper whose figures can be reproduced.
 pub struct Paper {
@@ -28,11 +36,14 @@ pub struct Paper {
     pub machine: &'static str,
     /// Where ours differ, and why.
     pub remarks: &'static [&'static str],
+    /// Why figures differ that have no note of their own: by a part of what they are or of their place.
+    reasons: &'static [(&'static str, &'static str)],
     rows: fn(&Bench<'_>) -> Vec<Row>,
 }
 
 /// Every paper.
-pub static ALL: [Paper; 4] = [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER];
+pub static ALL: [Paper; 5] =
+    [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER, hm_keeper::PAPER];
 
 /// What a paper says of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,18 +58,6 @@ pub enum Claim {
     AtMost(f64),
     /// Nothing: the figure is ours alone, beside those of the paper.
     Silent,
-}
-
-impl Claim {
-    /// Whether a figure is as the paper says; not for figures, of which there is only nearer and farther.
-    pub fn holds(self, ours: f64) -> Option<bool> {
-        match self {
-            Claim::About(_) | Claim::Silent => None,
-            Claim::Between(low, high) => Some((low..=high).contains(&ours)),
-            Claim::AtLeast(low) => Some(ours >= low),
-            Claim::AtMost(high) => Some(ours <= high),
-        }
-    }
 }
 
 impl fmt::Display for Claim {
@@ -87,8 +86,10 @@ pub struct Row {
     pub ours: Result<f64, String>,
     /// What both are counted in.
     pub unit: &'static str,
-    /// Why they differ, where something can be said of just this figure.
+    /// Why they differ, as far as that is known.
     pub note: Option<&'static str>,
+    /// Whether a model was made with this figure in view.
+    pub fitted: bool,
 }
 
 impl Row {
@@ -96,6 +97,11 @@ impl Row {
     fn note(mut self, note: &'static str) -> Row {
         self.note = Some(note);
         self
+    }
+
+    /// The same as one that a model was made with in view.
+    fn fitted(self) -> Row {
+        Row { fitted: true, ..self }
     }
 }
 
@@ -113,6 +119,18 @@ pub fn named(name: &str) -> Result<&'static Paper, String> {
 impl Paper {
     /// Simulates what it takes; `tick` is called after each simulation.
     pub fn reproduce(&self, options: Options, threads: usize, tick: &(dyn Fn() + Sync)) -> Vec<Row> {
-        (self.rows)(&Bench::new(self.machine, options, threads, tick))
+        let mut rows = (self.rows)(&Bench::new(self.machine, options, threads, tick));
+        for row in &mut rows {
+            if row.note.is_none() && row.difference().is_some() {
+                row.note = self.reason(row);
+            }
+        }
+        rows
+    }
+
+    /// Why a figure differs, where that is known of all of its kind.
+    fn reason(&self, row: &Row) -> Option<&'static str> {
+        let of = |part: &str| row.what.contains(part) || row.place.contains(part);
+        self.reasons.iter().find(|(part, _)| of(part)).map(|(_, why)| *why)
     }
 }

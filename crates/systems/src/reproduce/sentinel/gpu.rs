@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tiercel_core::{Manager, TierId};
 use tiercel_policies::Vdnn;
-use tiercel_run::{Executor, Sim};
+use tiercel_run::Executor;
+use tiercel_sim::Sim;
 use tiercel_workload::{Lifetimes, Trace};
 
 use super::super::bench::{Bench, Job, Net, Results, program, row};

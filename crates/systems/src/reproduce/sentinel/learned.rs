@@ -5,7 +5,8 @@
 use tiercel_core::{Bytes, Manager};
 use tiercel_policies::Sentinel;
 use tiercel_policies::sentinel::Steps;
-use tiercel_run::{Executor, Sim};
+use tiercel_run::Executor;
+use tiercel_sim::Sim;
 use tiercel_workload::{Lifetimes, Program, Trace};
 
 use super::super::bench::{Bench, Net, row};

@@ -40,6 +40,35 @@ pub(super) const PAPER: Paper = Paper {
         "The GPU is the machine v100 with the 128 GB of host memory of Table II; its kernel times are a model that was not \
          fitted. Sentinel's own 15.75 GB are taken as 16.",
     ],
+    reasons: &[
+        (
+            "Table III",
+            "The paper's peaks are 1.3 to 70 times what tensors come to, at sizes of images that it does not state.",
+        ),
+        (
+            "Table IV",
+            "It is out of proportion to Table III: what moves here follows from the tensors' lifetimes.",
+        ),
+        (
+            "IAL",
+            "It leaves most in slow memory, which kernels that store there feel 3 to 8 times, and notices pages once in five seconds.",
+        ),
+        (
+            "Figure 12",
+            "Whatever an interval does not need leaves at once, so twice the peak moves where a third of it does not fit, over a link that is slow beside the kernels. Whether the paper's Sentinel does so on the GPU is not known.",
+        ),
+        (
+            "Table V",
+            "Largest batches depend on what the framework keeps beside tensors, and on sizes of images that the paper does not state.",
+        ),
+        ("Memory Mode", "The hardware cache is charged for what it writes back at the rate of plain stores."),
+        (
+            "behind fast memory alone",
+            "Nearly the whole peak leaves in the forward pass, where the link is slow beside the kernels.",
+        ),
+        ("Sentinel ahead of", "It follows from how far each is behind fast memory alone, above."),
+        ("ResNet-32", "Equations decide by the times of this model's kernels, not by the paper's."),
+    ],
     rows,
 };
 
