@@ -77,6 +77,9 @@ pub struct Ask<'a> {
     pub filter: Option<Filter<'a>>,
 }
 
+/// Labels and distances of one query's neighbours, nearest first.
+pub(crate) type Answer = Vec<(u64, f32)>;
+
 /// The neighbours of some queries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbours {
@@ -91,7 +94,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    pub(crate) fn gather(k: usize, parts: Vec<Vec<(u64, f32)>>, computed: u64) -> Neighbours {
+    pub(crate) fn gather(k: usize, parts: Vec<Answer>, computed: u64) -> Neighbours {
         let mut found =
             Neighbours { k, labels: Vec::with_capacity(parts.len() * k), distances: Vec::new(), computed };
         for part in parts {
@@ -429,7 +432,7 @@ impl Index {
         (k, width): (usize, usize),
         filter: Option<(&Filter<'_>, &Way)>,
         scratch: &mut Scratch,
-    ) -> Vec<(u64, f32)> {
+    ) -> Answer {
         let Some(entry) = self.graph.entry() else { return Vec::new() };
         let view = View { rows: &self.rows, graph: &self.graph };
         let start = || {

@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use crate::arena::Arena;
 use crate::file::PAGE;
 
+/// What a slot costs beside its pages: places in a table that is half full at worst, and in a list.
+const SLOT: usize = 64;
+
 /// Groups of pages, by the first of each.
 pub(crate) struct Cache {
     group: usize,
@@ -19,9 +22,9 @@ pub(crate) struct Cache {
 impl Cache {
     /// Room for so many bytes of groups of so many pages.
     pub(crate) fn new(bytes: usize, group: usize) -> Cache {
-        // A slot costs a little more than its pages.
-        let most = bytes / (group * PAGE + 64);
-        Cache { group, most, slots: HashMap::new(), held: Vec::new(), hand: 0, bytes: Arena::new() }
+        let most = bytes / (group * PAGE + SLOT);
+        let (slots, held) = (HashMap::with_capacity(most), Vec::with_capacity(most));
+        Cache { group, most, slots, held, hand: 0, bytes: Arena::new() }
     }
 
     /// A group, if it is here.
@@ -64,13 +67,13 @@ impl Cache {
         if wanted <= self.bytes.len() {
             self.bytes.len()
         } else {
-            (wanted + (1 << 20)).min(self.most * bytes).max(wanted)
+            (wanted + (1 << 20)).min(self.most * bytes)
         }
     }
 
     /// The bytes held.
     pub(crate) fn resident(&self) -> usize {
-        self.bytes.len() + self.held.len() * 64
+        self.bytes.len() + self.held.len() * SLOT
     }
 }
 
@@ -80,12 +83,12 @@ mod tests {
 
     #[test]
     fn keeps_what_is_used_and_no_more_than_it_may() {
-        let mut cache = Cache::new(5 * (PAGE + 64), 1);
+        let mut cache = Cache::new(5 * (PAGE + SLOT), 1);
         let page = |n: u64| vec![n as u8; PAGE];
         for n in 0..100 {
             cache.put(n, &page(n));
             assert_eq!(cache.get(0).unwrap(), page(0), "the first is always used");
-            assert!(cache.resident() <= 5 * (PAGE + 64));
+            assert!(cache.resident() <= 5 * (PAGE + SLOT));
         }
         assert!(cache.get(3).is_none());
         let mut none = Cache::new(100, 1);

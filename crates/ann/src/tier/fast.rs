@@ -86,15 +86,21 @@ impl Fast {
     }
 
     /// The nearest of some nodes by estimate.
-    pub(crate) fn scan(&self, among: &[u32], width: usize, walk: &mut Walk) {
-        walk.beam.start(width);
-        let mut keys = [0; 256];
-        for nodes in among.chunks(keys.len()) {
-            self.codes.estimate(&walk.query, nodes, &mut keys[..nodes.len()]);
-            for (key, node) in keys.iter().zip(nodes) {
-                walk.beam.offer(*key, *node);
+    pub(crate) fn scan(&self, mut among: impl Iterator<Item = u32>, width: usize, walk: &mut Walk) {
+        let Walk { query, beam, fresh, keys, estimates, .. } = walk;
+        beam.start(width);
+        loop {
+            fresh.clear();
+            fresh.extend(among.by_ref().take(256));
+            if fresh.is_empty() {
+                return;
             }
+            keys.resize(fresh.len(), 0);
+            self.codes.estimate(query, fresh, keys);
+            keys.iter().zip(fresh.iter()).for_each(|(key, node)| {
+                beam.offer(*key, *node);
+            });
+            *estimates += fresh.len() as u64;
         }
-        walk.estimates += among.len() as u64;
     }
 }

@@ -11,36 +11,32 @@ mod memory;
 mod reader;
 pub(crate) mod settings;
 mod slow;
+mod worker;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tiercel_core::Bytes;
 
-use crate::beam::Beam;
 use crate::element::Matrix;
 use crate::error::AnnError;
-use crate::file::{Opened, PAGE, Shape, check};
+use crate::file::{Opened, PAGE, Shape};
 use crate::filter::Filter;
-use crate::graph::MOST;
-use crate::index::{Index, NOBODY, Neighbours, Spec, within};
+use crate::index::{Answer, Index, Neighbours, Spec, within};
 use crate::parallel;
-use crate::rows::{Query, Rows};
+use crate::rows::Query;
 
 use cache::Cache;
-use fast::{Fast, Walk};
-use reader::{Batch, PageFile};
+use fast::Fast;
+use reader::PageFile;
 pub use settings::Setting;
 use settings::Settings;
 pub use slow::Slow;
+use worker::{Pages, Pool, Room, Wanted, Worker};
 
 /// How many queries read their pages together, where there are many.
 const GROUP: usize = 8;
-
-/// The fewest pages that a thread may have under way, twice.
-const LEAST: usize = 32;
 
 /// The fewest links a node is left with where memory is short.
 const FEWEST: usize = 6;
@@ -93,34 +89,10 @@ pub struct Tiered {
     shape: Shape,
     file: PageFile,
     cache: Mutex<Cache>,
-    tools: Mutex<Vec<Worker>>,
+    pool: Pool,
+    room: Room,
     limit: Bytes,
-    /// What the pages may take that one thread has under way.
-    flights: usize,
     opened: Opened,
-    reads: AtomicU64,
-    kept: AtomicU64,
-}
-
-/// What a thread works with.
-struct Worker {
-    walk: Walk,
-    flights: [Flight; 2],
-    distances: u64,
-}
-
-/// The number of a query, and labels and distances of its neighbours.
-type Answer = (usize, Vec<(u64, f32)>);
-
-/// Queries whose pages are on their way.
-struct Flight {
-    batch: Batch,
-    under_way: bool,
-    queries: Vec<(usize, Query, Vec<u32>)>,
-    /// Groups of pages that were here already.
-    here: Vec<(u64, Vec<u8>)>,
-    rows: Rows,
-    results: Beam,
 }
 
 /// What the index would take with everything in memory.
@@ -150,7 +122,8 @@ impl Index {
         // One node in m has a tower, of some m links.
         let towers = nodes / spec.m * (spec.m * 4 + 100);
         let shared = crate::codes::shared(spec.dim, nodes);
-        let rest = crate::links::packed(nodes, links) + towers + shared + threads * (nodes + (64 << 12));
+        let worker = Room::of(limit, threads.max(1), nodes, &spec.intake(), Shape::of(spec)).bytes;
+        let rest = crate::links::packed(nodes, links) + towers + shared + threads.max(1) * worker;
         let fits = |bits: &u32| rest + nodes * crate::codes::stride(spec.dim, *bits) <= limit;
         crate::codes::WIDTHS.into_iter().find(fits).unwrap_or(1)
     }
@@ -172,10 +145,9 @@ impl Tiered {
             "the index has no codes, and can be searched in memory alone: save it with codes",
         ))?;
         let shape = opened.head.shape();
-        // Every thread notes which nodes it has seen, and has pages under way.
         let threads = threads.max(1);
-        let flights = (limit.0 as usize / 20 / threads).max(2 * LEAST * shape.pages * PAGE);
-        let under_way = threads * (nodes + flights);
+        let worker = Room::of(limit.0 as usize, threads, nodes, &opened.head.spec.intake(), shape);
+        let under_way = threads * worker.bytes;
         let room = (limit.0 as usize).saturating_sub(under_way);
         let links = |most: usize| crate::links::packed(nodes, fast.links.total(most));
         let rest = fast.resident() - fast.links.resident();
@@ -208,12 +180,10 @@ impl Tiered {
             shape,
             file,
             cache: Mutex::new(cache),
-            tools: Mutex::default(),
+            pool: Pool::new(threads),
+            room: worker,
             limit,
-            flights,
             opened,
-            reads: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
         })
     }
 
@@ -260,21 +230,20 @@ impl Tiered {
     /// The bytes that it holds in memory: codes, links, pages, and what searches keep.
     pub fn resident(&self) -> Bytes {
         let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner).resident();
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let flights =
-            |worker: &Worker| worker.flights.iter().map(|flight| flight.batch.resident()).sum::<usize>();
-        let tools: usize = tools.iter().map(|worker| worker.walk.resident() + flights(worker)).sum();
-        Bytes((self.fast.resident() + cache + tools) as u64)
+        Bytes((self.fast.resident() + cache + self.pool.resident()) as u64)
     }
 
     /// The widths that a search has: of the beam, and of what is read.
-    fn widths(&self, k: usize, ask: &TierAsk<'_>) -> (usize, usize) {
+    fn widths(&self, k: usize, ask: &TierAsk<'_>) -> Result<(usize, usize), AnnError> {
+        let most = self.room.widest;
+        for (what, width) in [("k", k), ("ef", ask.ef.unwrap_or(1)), ("rerank", ask.rerank.unwrap_or(1))] {
+            within(what, width, 1, most)?;
+        }
         let chosen = self.settings.choose(ask.recall.unwrap_or(0.95));
         let scale = |width: u32| (width as usize * k.div_ceil(10)).max(k);
         let (ef, rerank) = chosen.map_or((8 * k, 4 * k), |s| (scale(s.ef), scale(s.rerank)));
-        let rerank =
-            ask.rerank.unwrap_or(if ask.ef.is_some() { ask.ef.unwrap_or(ef) / 2 } else { rerank }).max(k);
-        (ask.ef.unwrap_or(ef).max(rerank), rerank)
+        let rerank = ask.rerank.unwrap_or(ask.ef.map_or(rerank, |ef| ef / 2)).max(k).min(most);
+        Ok((ask.ef.unwrap_or(ef).max(rerank).min(most), rerank))
     }
 
     /// The `k` nearest vectors of each query, and what it took.
@@ -284,41 +253,73 @@ impl Tiered {
         k: usize,
         ask: &TierAsk<'_>,
     ) -> Result<(Neighbours, Moved), AnnError> {
-        within("k", k, 1, MOST)?;
-        let widths = self.widths(k, ask);
-        let before = [&self.reads, &self.kept].map(|count| count.load(Ordering::Relaxed));
-        let among = ask.filter.as_ref().map(|filter| self.wanted(filter)).transpose()?;
-        let intake = self.spec.intake();
-        let mut workers = self.workers(ask.threads.max(1));
-        let each = 2 * widths.1 * self.shape.pages * PAGE;
-        let group = if queries.len() < GROUP { 1 } else { (self.flights / each).clamp(1, GROUP) };
-        type Part = Result<Vec<Answer>, AnnError>;
-        let parts: Vec<Part> = parallel::each(&mut workers, queries.len().div_ceil(group), |worker, at| {
-            let range = at * group..((at + 1) * group).min(queries.len());
-            let mut asked = Vec::new();
-            for query in range {
-                asked.push((query, Query::new(&intake, queries, query)?));
+        let widths = self.widths(k, ask)?;
+        let make = || Worker::new(self.spec.intake(), self.shape, &self.room).map_err(self.failed());
+        let mut lent = self.pool.take(ask.threads.max(1), make)?;
+        let all = self.answer(queries, k, (widths, ask), &mut lent.workers);
+        let mut moved = Moved::default();
+        for worker in &mut lent.workers {
+            moved.estimates += std::mem::take(&mut worker.walk.estimates);
+            moved.distances += std::mem::take(&mut worker.desk.distances);
+            for flight in &mut worker.flights {
+                moved.reads += std::mem::take(&mut flight.reads);
+                moved.kept += std::mem::take(&mut flight.kept);
             }
-            self.begin(worker, asked, widths, among.as_deref())?;
+        }
+        drop(lent);
+        moved.bytes = moved.reads * (self.shape.pages * PAGE) as u64;
+        Ok((Neighbours::gather(k, all?, moved.distances), moved))
+    }
+
+    fn failed(&self) -> impl Fn(std::io::Error) -> AnnError + '_ {
+        |error| AnnError::file(&self.opened.path)(error)
+    }
+
+    /// Neighbours of all queries, which some workers share.
+    fn answer(
+        &self,
+        queries: &Matrix<'_>,
+        k: usize,
+        (widths, ask): ((usize, usize), &TierAsk<'_>),
+        workers: &mut [Worker],
+    ) -> Result<Vec<Answer>, AnnError> {
+        let wanted = ask.filter.as_ref().map(|filter| self.wanted(filter)).transpose()?;
+        let wanted = wanted.as_ref();
+        let intake = self.spec.intake();
+        let group = if queries.len() < GROUP { 1 } else { (self.room.groups / widths.1).clamp(1, GROUP) };
+        let pages = Pages { file: &self.file, cache: &self.cache, shape: self.shape, nodes: self.nodes };
+        // What an error left behind is no part of this.
+        workers.iter_mut().flat_map(|worker| &mut worker.flights).for_each(|flight| flight.clear());
+        let parts = parallel::each(workers, queries.len().div_ceil(group), |worker, at| {
+            let Worker { walk, flights: [now, before], desk } = worker;
+            now.clear();
+            for at in at * group..((at + 1) * group).min(queries.len()) {
+                let query = Query::new(&intake, queries, at)?;
+                if self.nodes > 0 {
+                    self.fast.codes.coder().ask(query.get().0, &mut walk.query);
+                    match wanted {
+                        None => self.fast.walk(self.nodes, widths.0.min(self.nodes), walk),
+                        Some(wanted) => self.fast.scan(wanted.each(), widths.1, walk),
+                    }
+                    let near = walk.beam.found().take(widths.1);
+                    now.ask(at, query, near.map(|(_, node)| self.shape.page(node)), k);
+                } else {
+                    now.ask(at, query, std::iter::empty(), k);
+                }
+            }
+            now.begin(&pages).map_err(self.failed())?;
+            let done = before.finish(&pages, desk, wanted, self.failed());
             worker.flights.swap(0, 1);
-            self.finish(worker, 0, k, among.as_deref())
+            done
         });
-        let mut all: Vec<Vec<(u64, f32)>> = vec![Vec::new(); queries.len()];
-        let last: Vec<Part> =
-            workers.iter_mut().map(|worker| self.finish(worker, 1, k, among.as_deref())).collect();
+        let mut all = vec![Answer::new(); queries.len()];
+        let last =
+            |worker: &mut Worker| worker.flights[1].finish(&pages, &mut worker.desk, wanted, self.failed());
+        let last: Vec<_> = workers.iter_mut().map(last).collect();
         for part in parts.into_iter().chain(last) {
             part?.into_iter().for_each(|(query, found)| all[query] = found);
         }
-        let mut moved = Moved::default();
-        for worker in &mut workers {
-            moved.estimates += std::mem::take(&mut worker.walk.estimates);
-            moved.distances += std::mem::take(&mut worker.distances);
-        }
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).extend(workers);
-        moved.reads = self.reads.load(Ordering::Relaxed) - before[0];
-        moved.kept = self.kept.load(Ordering::Relaxed) - before[1];
-        moved.bytes = moved.reads * (self.shape.pages * PAGE) as u64;
-        Ok((Neighbours::gather(k, all, moved.distances), moved))
+        Ok(all)
     }
 
     /// The same one query after the other on one thread, with the time that each takes.
@@ -344,145 +345,14 @@ impl Tiered {
         Ok((Neighbours::gather(k, parts, moved.distances), moved, times))
     }
 
-    fn workers(&self, threads: usize) -> Vec<Worker> {
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = tools.len().saturating_sub(threads);
-        let mut workers = tools.split_off(from);
-        let flight = || Flight {
-            batch: Batch::new(self.shape.pages),
-            under_way: false,
-            queries: Vec::new(),
-            here: Vec::new(),
-            rows: Rows::new(self.spec.intake()),
-            results: Beam::default(),
-        };
-        workers.resize_with(threads, || Worker {
-            walk: Walk::default(),
-            flights: [flight(), flight()],
-            distances: 0,
-        });
-        workers
-    }
-
     /// Which nodes a filter wants, by reading all labels once.
-    fn wanted(&self, filter: &Filter<'_>) -> Result<Vec<bool>, AnnError> {
-        let mut wanted = vec![false; self.nodes];
-        self.opened.each(|node, _, label| wanted[node as usize] = filter.wants(label))?;
+    fn wanted(&self, filter: &Filter<'_>) -> Result<Wanted, AnnError> {
+        let mut wanted = Wanted::none(self.nodes);
+        self.opened.each(|node, _, label| {
+            if filter.wants(label) {
+                wanted.set(node);
+            }
+        })?;
         Ok(wanted)
-    }
-
-    /// Walks for some queries and begins to read their pages, in the worker's first flight.
-    fn begin(
-        &self,
-        worker: &mut Worker,
-        asked: Vec<(usize, Query)>,
-        (ef, rerank): (usize, usize),
-        among: Option<&[bool]>,
-    ) -> Result<(), AnnError> {
-        let Worker { walk, flights: [flight, _], .. } = worker;
-        let mut pages = Vec::new();
-        flight.queries.clear();
-        for (at, query) in asked {
-            let mut near = Vec::new();
-            if self.nodes > 0 {
-                self.fast.codes.coder().ask(query.get().0, &mut walk.query);
-                match among {
-                    None => self.fast.walk(self.nodes, ef.min(self.nodes), walk),
-                    Some(wanted) => {
-                        let all: Vec<u32> =
-                            (0..self.nodes as u32).filter(|node| wanted[*node as usize]).collect();
-                        self.fast.scan(&all, rerank, walk);
-                    }
-                }
-                near.extend(walk.beam.found().take(rerank).map(|(_, node)| node));
-            }
-            pages.extend(near.iter().map(|node| self.shape.page(*node)));
-            flight.queries.push((at, query, near));
-        }
-        pages.sort_unstable();
-        pages.dedup();
-        flight.here.clear();
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|page| match cache.get(*page) {
-            Some(group) => {
-                flight.here.push((*page, group.to_vec()));
-                false
-            }
-            None => true,
-        });
-        drop(cache);
-        self.reads.fetch_add(pages.len() as u64, Ordering::Relaxed);
-        self.kept.fetch_add(flight.here.len() as u64, Ordering::Relaxed);
-        flight.batch.begin(&self.file, &pages).map_err(AnnError::file(&self.opened.path))?;
-        flight.under_way = true;
-        Ok(())
-    }
-
-    /// Waits for the pages of a flight and answers its queries by true distances.
-    fn finish(
-        &self,
-        worker: &mut Worker,
-        flight: usize,
-        k: usize,
-        among: Option<&[bool]>,
-    ) -> Result<Vec<Answer>, AnnError> {
-        let Worker { flights, distances, .. } = worker;
-        let flight = &mut flights[flight];
-        if !std::mem::replace(&mut flight.under_way, false) {
-            return Ok(Vec::new());
-        }
-        flight.batch.finish(&self.file).map_err(AnnError::file(&self.opened.path))?;
-        let mut groups: Vec<(u64, &[u8])> =
-            flight.here.iter().map(|(page, group)| (*page, &group[..])).collect();
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        for (page, group) in flight.batch.groups() {
-            check(page, group)?;
-            cache.put(page, group);
-            groups.push((page, group));
-        }
-        drop(cache);
-        groups.sort_unstable_by_key(|(page, _)| *page);
-        // Every vector on these pages, as rows in the order of groups.
-        let each = self.shape.each;
-        let rows = &mut flight.rows;
-        rows.resize(groups.len() * each).map_err(AnnError::file(&self.opened.path))?;
-        let mut labels = vec![NOBODY; groups.len() * each];
-        let mut vector = vec![0; self.shape.vector];
-        for (at, (page, group)) in groups.iter().enumerate() {
-            let first = page / self.shape.pages as u64 * each as u64;
-            for place in 0..each.min(self.nodes - first as usize) {
-                let node = first as u32 + place as u32;
-                if among.is_none_or(|wanted| wanted[node as usize]) {
-                    labels[at * each + place] = self.shape.take(node, group, &mut vector);
-                    rows.set_kept((at * each + place) as u32, &vector);
-                }
-            }
-        }
-        let distance = *rows.distance();
-        let mut answers = Vec::new();
-        let mut keys = Vec::new();
-        for (query, asked, near) in flight.queries.drain(..) {
-            let mut mine: Vec<u64> = near.iter().map(|node| self.shape.page(*node)).collect();
-            mine.sort_unstable();
-            mine.dedup();
-            let mut ids: Vec<u32> = Vec::with_capacity(mine.len() * each);
-            for page in mine {
-                if let Ok(at) = groups.binary_search_by_key(&page, |(page, _)| *page) {
-                    let all = at * each..(at + 1) * each;
-                    ids.extend(all.filter(|row| labels[*row] != NOBODY).map(|row| row as u32));
-                }
-            }
-            keys.resize(ids.len(), 0);
-            distance.many(asked.get(), rows, &ids, &mut keys);
-            *distances += ids.len() as u64;
-            flight.results.start(k);
-            keys.iter().zip(&ids).for_each(|(key, row)| {
-                flight.results.offer(*key, *row);
-            });
-            let best = flight.results.found();
-            answers
-                .push((query, best.map(|(key, row)| (labels[row as usize], distance.value(key))).collect()));
-        }
-        Ok(answers)
     }
 }

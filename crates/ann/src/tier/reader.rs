@@ -76,8 +76,11 @@ impl PageFile {
 /// Some reads under way into a buffer of its own.
 pub(crate) struct Batch {
     ring: Option<IoUring>,
-    /// Where each group of pages lies in the buffer, and how many there are in a group.
+    /// The first page of the group in each place of the buffer: those that are read, then those that were at hand.
     pages: Vec<u64>,
+    /// How many are read.
+    reads: usize,
+    /// How many pages there are in a group.
     group: usize,
     buffer: Arena,
     begun: usize,
@@ -85,37 +88,61 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Nothing under way; groups of so many pages will be read.
-    pub(crate) fn new(group: usize) -> Batch {
-        Batch {
+    /// Nothing under way, and room for so many groups of so many pages.
+    pub(crate) fn new(group: usize, room: usize) -> io::Result<Batch> {
+        Ok(Batch {
             ring: IoUring::new(DEPTH).ok(),
-            pages: Vec::new(),
+            pages: Vec::with_capacity(room),
+            reads: 0,
             group,
-            buffer: Arena::new(),
+            buffer: Arena::zeroed(room * group * PAGE)?,
             begun: 0,
             ended: 0,
-        }
+        })
     }
 
-    /// Begins to read these groups, by their first pages, and returns.
-    pub(crate) fn begin(&mut self, file: &PageFile, pages: &[u64]) -> io::Result<()> {
+    /// How many groups fit.
+    pub(crate) fn room(&self) -> usize {
+        self.buffer.len() / (self.group * PAGE)
+    }
+
+    /// Begins to read these groups, by their first pages, and returns how many of them were at hand: `hand` copies a group
+    /// that it has.
+    pub(crate) fn begin(
+        &mut self,
+        file: &PageFile,
+        pages: &[u64],
+        mut hand: impl FnMut(u64, &mut [u8]) -> bool,
+    ) -> io::Result<usize> {
+        assert!(pages.len() <= self.room(), "{} groups where {} fit", pages.len(), self.room());
         // What an error has left under way still writes into the buffer.
         self.settle()?;
+        (self.begun, self.ended, self.reads) = (0, 0, 0);
         self.pages.clear();
-        self.pages.extend_from_slice(pages);
-        (self.begun, self.ended) = (0, 0);
-        let bytes = pages.len() * self.group * PAGE;
-        if bytes > self.buffer.len() {
-            self.buffer.resize(bytes)?;
+        self.pages.resize(pages.len(), 0);
+        let bytes = self.group * PAGE;
+        let mut back = pages.len();
+        for page in pages {
+            let place = &mut self.buffer[(back - 1) * bytes..][..bytes];
+            if hand(*page, place) {
+                back -= 1;
+                self.pages[back] = *page;
+            } else {
+                self.pages[self.reads] = *page;
+                self.reads += 1;
+            }
         }
-        if file.memory.is_none() { self.push(file) } else { Ok(()) }
+        if file.memory.is_none() {
+            self.push(file)?;
+        }
+        Ok(pages.len() - self.reads)
     }
 
     /// Gives the ring as many reads as it takes.
     fn push(&mut self, file: &PageFile) -> io::Result<()> {
         let bytes = self.group * PAGE;
         let Some(ring) = &mut self.ring else { return Ok(()) };
-        while self.begun < self.pages.len() && self.begun - self.ended < DEPTH as usize {
+        while self.begun < self.reads && self.begun - self.ended < DEPTH as usize {
             let into = self.buffer[self.begun * bytes..][..bytes].as_mut_ptr();
             let offset = file.start + self.pages[self.begun] * PAGE as u64;
             let read = opcode::Read::new(types::Fd(file.file.as_raw_fd()), into, bytes as u32)
@@ -145,15 +172,15 @@ impl Batch {
     /// Returns when everything that was begun has been read.
     pub(crate) fn finish(&mut self, file: &PageFile) -> io::Result<()> {
         if let Some(memory) = &file.memory {
-            let bytes = self.pages.len() * self.group * PAGE;
-            return memory.read(&self.pages, self.group, &mut self.buffer[..bytes]);
+            let bytes = self.reads * self.group * PAGE;
+            return memory.read(&self.pages[..self.reads], self.group, &mut self.buffer[..bytes]);
         }
         if self.ring.is_none() {
             return self.read_all(file);
         }
         let mut failed = Vec::new();
-        while self.ended < self.pages.len() {
-            if self.begun < self.pages.len() {
+        while self.ended < self.reads {
+            if self.begun < self.reads {
                 self.push(file)?;
             }
             let Some(ring) = &mut self.ring else { break };
@@ -175,9 +202,9 @@ impl Batch {
 
     fn read_all(&mut self, file: &PageFile) -> io::Result<()> {
         let bytes = self.group * PAGE;
-        let share = self.pages.len().div_ceil(THREADS).max(1);
-        let buffer = &mut self.buffer[..self.pages.len() * bytes];
-        let shares = self.pages.chunks(share).zip(buffer.chunks_mut(share * bytes));
+        let share = self.reads.div_ceil(THREADS).max(1);
+        let buffer = &mut self.buffer[..self.reads * bytes];
+        let shares = self.pages[..self.reads].chunks(share).zip(buffer.chunks_mut(share * bytes));
         (self.begun, self.ended) = (0, 0);
         std::thread::scope(|scope| {
             let threads: Vec<_> = shares
@@ -197,7 +224,12 @@ impl Batch {
         })
     }
 
-    /// The groups that were read, by their first pages.
+    /// The groups that came from the file, by their first pages.
+    pub(crate) fn read(&self) -> impl Iterator<Item = (u64, &[u8])> + '_ {
+        self.groups().take(self.reads)
+    }
+
+    /// All groups, by their first pages.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (u64, &[u8])> + '_ {
         self.pages.iter().copied().zip(self.buffer.chunks_exact(self.group * PAGE))
     }
