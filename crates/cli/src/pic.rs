@@ -30,6 +30,7 @@ Examples:
 
 /// Simulate a plasma, particle by particle.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
     what: What,

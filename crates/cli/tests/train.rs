@@ -1,10 +1,13 @@
 //! `tiercel train` as people and programs use it.
 
+mod shell;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
+use shell::said;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tiercel"));
@@ -28,7 +31,7 @@ fn json(arguments: &[&str]) -> Value {
 fn complaint(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}");
-    let text = String::from_utf8(output.stderr).expect("text");
+    let text = said(&output);
     // A name that does not exist is bad usage; everything else is work that failed.
     let unknown = ["network", "system"].iter().any(|kind| text.starts_with(&format!("tiercel: no {kind} `")));
     assert_eq!(output.status.code(), Some(if unknown { 2 } else { 1 }), "{arguments:?}");
@@ -110,7 +113,7 @@ fn the_document_has_the_names_that_programs_rely_on() {
 fn the_table_says_what_is_emulated() {
     let output = run(&["mlp", "--width", "16", "--batch", "16", "--iterations", "2"]);
     assert!(output.status.success());
-    assert!(output.stderr.is_empty(), "no progress where nobody looks");
+    assert_eq!(said(&output), "", "no progress where nobody looks");
     let table = String::from_utf8(output.stdout).expect("text");
     for part in
         ["mlp, batch 16, f32: 2 iterations on digits", "emulated", "stall", "accuracy", "samples a second"]
@@ -223,7 +226,7 @@ fn a_second_interrupt_ends_at_once_and_leaves_nothing_half_written() {
     let file = folder.file("run.safetensors");
     // Weights of 34 MB: most of the time goes into checkpoints.
     let net = ["mlp", "--width", "2048", "--batch", "8", "--slow", "dram", "--system", "cachedarrays-lm"];
-    let run = ["--iterations", "1000000", "--checkpoint", &file, "--every", "1"];
+    let run = ["--iterations", "1000000", "--checkpoint", &file, "--every", "1", "--resume"];
     let twice = std::cell::Cell::new(0);
     // On a busy machine a run may end between the two, so there are more rounds until one does not.
     for round in (0..60u64).take_while(|round| *round < 4 || twice.get() == 0) {
@@ -237,7 +240,7 @@ fn a_second_interrupt_ends_at_once_and_leaves_nothing_half_written() {
             std::thread::sleep(Duration::from_millis(1 + round % 5));
         }
         let output = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = said(&output);
         let again = said.trim_end()
             == "tiercel: interrupted twice: ended within an iteration, the last whole checkpoint stays";
         assert!(again || said.contains("interrupted after "), "{said}");
