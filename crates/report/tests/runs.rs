@@ -45,7 +45,8 @@ fn check(played: &scene::Played, simulated: bool) -> Run {
                 "{name}: simulated time is computing or waiting"
             );
         } else {
-            assert!(ours.time() + ours.loading >= theirs.time, "{name}");
+            // Kernels and what they wait for lie within the time that was taken, whatever else the machine did meanwhile.
+            assert!(ours.compute + ours.stall <= theirs.time, "{name}: {ours:?} within {theirs:?}");
         }
     }
     assert_eq!(run.stall(), played.totals.stall, "{name}");
