@@ -13,4 +13,4 @@ pub use tiercel_workload as workload;
 
 pub use tiercel_core::{Bytes, Hint, Machine, Policy};
 pub use tiercel_policies::{CachedArrays, Mode};
-pub use tiercel_run::{Array, Memory};
+pub use tiercel_run::{Array, Memory, MemoryError, Overwrite};

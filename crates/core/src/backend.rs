@@ -79,4 +79,23 @@ pub trait Backend {
 
     /// The time since the start of the run.
     fn now(&self) -> Nanos;
+
+    /// Returns when nothing is under way any more: whatever was started before a manager took over.
+    fn settle(&mut self) {}
+}
+
+/// A backend that can be reached through its manager by whoever holds its key.
+///
+/// Behind the manager's back one could start a copy that it does not wait for. Where no bytes move that is a wrong figure at
+/// most, and the key is `()`; where they do it would be a race, and only code that answers for it can make a key. A policy,
+/// which does not know what moves the bytes, cannot reach them at all:
+///
+/// ```compile_fail
+/// fn policy(manager: &mut tiercel_core::Manager) {
+///     manager.backend_mut(());
+/// }
+/// ```
+pub trait Locked: Backend {
+    /// What has to be shown.
+    type Key;
 }

@@ -92,6 +92,14 @@ pub enum Error {
         /// The object.
         what: String,
     },
+    /// A kernel names an object twice.
+    #[error("{step} names {what} twice: what it reads and writes of an object is said at once")]
+    Repeated {
+        /// The kernel's step.
+        step: Step,
+        /// The object.
+        what: String,
+    },
     /// The step would lose data or mix objects up.
     #[error("{what}: {why}")]
     Refused {

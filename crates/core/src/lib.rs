@@ -40,7 +40,7 @@ mod slab;
 pub mod units;
 pub mod zone;
 
-pub use backend::{Backend, CopyError, CopyOrder, Place, Span, Ticket};
+pub use backend::{Backend, CopyError, CopyOrder, Locked, Place, Span, Ticket};
 pub use error::{Error, Full};
 pub use event::{Cause, Event, Outcome, Stamped, Totals};
 pub use heap::End;

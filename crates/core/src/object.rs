@@ -31,6 +31,8 @@ pub(crate) struct Object {
     pub(crate) pins: u32,
     /// Kernels that write it right now.
     pub(crate) writers: u32,
+    /// The last kernel that named it, by the manager's count.
+    pub(crate) named: u64,
     /// A copy failed and no region holds its bytes any more.
     pub(crate) lost: bool,
 }

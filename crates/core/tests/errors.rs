@@ -80,6 +80,10 @@ fn a_move_that_would_lose_data_or_pull_it_from_under_a_kernel() {
     let primary = m.primary(near).unwrap();
     let empty = m.allocate(SLOW, Bytes::kib(1)).unwrap();
     let write = kernel(near, Access::Write);
+    says(
+        m.begin(Step(7), &[write[0], write[0]]),
+        expect!["step 7 names near twice: what it reads and writes of an object is said at once"],
+    );
     m.begin(Step(0), &write).unwrap();
     says(m.copy(primary, empty), expect!["near is in use by a kernel: it cannot be copied"]);
     says(m.retire(near), expect!["near is in use by a kernel: it cannot be retired"]);

@@ -208,19 +208,13 @@ impl Store {
             Operand { object: one.object, access, bytes: one.touched }
         };
         let operands: Vec<Operand> = uses.iter().map(operand).collect();
-        debug_assert!(
-            uses.iter()
-                .enumerate()
-                .all(|(at, one)| uses[..at].iter().all(|other| other.object != one.object)),
-            "each object is named once"
-        );
         let Store { manager, placement, busy, .. } = self;
         placement.before(manager, step, &operands)?;
         manager.begin(step, &operands)?;
         let traffic = placement.traffic(manager, &operands).unwrap_or_else(|| traffic(manager, &operands));
         let started = manager.now();
         let done = views(manager, &operands).map(kernel);
-        manager.backend_mut().charge(&traffic, started);
+        manager.backend().charge(&traffic, started);
         *busy += manager.now() - started;
         manager.end(step, &operands);
         done.map_err(|why| Error::Kernel { step, why })

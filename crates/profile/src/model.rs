@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tiercel_core::{Bytes, KernelTier, Kernels, Kind, Machine, Nanos, TierId, Traffic};
-use tiercel_sim::{KernelTime, Roofline};
+use tiercel_sim::{KernelTime, Roofline, together};
 use tiercel_workload::Kernel;
 
 use crate::kinds::kind_of;
@@ -225,12 +225,6 @@ impl Fitted {
         };
         flops / (kind.rate * self.flops) * (1.0 + kind.half / intensity)
     }
-}
-
-/// The time of two things that overlap: their sum at an overlap of 1, the longer one far above it.
-fn together(a: f64, b: f64, overlap: f64) -> f64 {
-    let (long, short) = if a > b { (a, b) } else { (b, a) };
-    if short <= 0.0 { long } else { long * (1.0 + (short / long).powf(overlap)).powf(1.0 / overlap) }
 }
 
 impl KernelTime for Model {

@@ -96,9 +96,9 @@ fn count(trace: &Trace, policy: &mut dyn Policy, threads: usize) -> Result<Acces
     let all: u64 = trace.tensors.iter().map(|t| t.bytes.0.next_multiple_of(PAGE.0)).sum();
     let machine = machine(all * 2);
     let mut manager = stage(&machine, threads);
-    manager.backend_mut().kernels_mut().start(trace);
+    Stage::kernels_of(&mut manager).start(trace);
     let counted = Executor::new(trace).iterate(&mut manager, policy);
-    let accesses = manager.backend_mut().kernels_mut().stop().expect("it counted");
+    let accesses = Stage::kernels_of(&mut manager).stop().expect("it counted");
     counted.map(|_| accesses)
 }
 
@@ -154,7 +154,7 @@ fn a_kernel_that_panics_leaves_its_memory_open() {
     let trace = trace(&[80, 3], &[("panics", vec![(0, 1)], vec![(1, 2)])]);
     let machine = machine(1 << 20);
     let mut manager = stage(&machine, 1);
-    manager.backend_mut().kernels_mut().start(&trace);
+    Stage::kernels_of(&mut manager).start(&trace);
     let mut executor = Executor::new(&trace);
     let played = catch_unwind(AssertUnwindSafe(|| executor.iterate(&mut manager, &mut Sentinel::new())));
     assert!(played.is_err());
@@ -183,10 +183,10 @@ fn counting_changes_no_result_and_misses_no_tensor() {
         let mut manager = Manager::new(machine.clone(), Stage::new(host, kernels));
         let (mut policy, mut executor) = (Sentinel::new(), Executor::new(&program.trace));
         if counts {
-            manager.backend_mut().kernels_mut().start(&program.trace);
+            Stage::kernels_of(&mut manager).start(&program.trace);
         }
         executor.iterate(&mut manager, &mut policy).expect("it trains");
-        let counted = manager.backend_mut().kernels_mut().stop();
+        let counted = Stage::kernels_of(&mut manager).stop();
         if let Some(counted) = &counted {
             policy.count(&mut manager, counted).expect("it decides anew");
         }

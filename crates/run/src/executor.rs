@@ -152,7 +152,8 @@ impl<'t> Executor<'t> {
             policy.before(manager, Step::LOAD, &operands)?;
             manager.begin(Step::LOAD, &operands)?;
             let place = manager.place(object).expect("a kernel's operand has a place");
-            let saved = manager.backend_mut().save(tensor, place);
+            // SAFETY: within a kernel that reads just this object.
+            let saved = unsafe { world(manager).save(tensor, place) };
             manager.end(Step::LOAD, &operands);
             saved.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
             policy.after(manager, Step::LOAD, &operands)?;
@@ -195,7 +196,8 @@ impl<'t> Executor<'t> {
             manager.begin(Step::LOAD, &operands)?;
             let place = manager.place(object).expect("a kernel's operand has a place");
             let began = manager.now();
-            let loaded = manager.backend_mut().load(tensor, place);
+            // SAFETY: within a kernel that writes just this object.
+            let loaded = unsafe { world(manager).load(tensor, place) };
             time += manager.now() - began;
             manager.end(Step::LOAD, &operands);
             loaded.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
@@ -374,8 +376,11 @@ impl<'t> Executor<'t> {
             traffic: &self.traffic,
             cached: is_cached,
         };
-        let world = manager.backend_mut();
-        let done = if work.kernel.beside { world.launch(&work) } else { world.compute(&work).map(|()| None) };
+        let world = world(manager);
+        // SAFETY: `begin_step` has begun this kernel with these operands, and `step` ends it, or leaves it to its ticket.
+        let done = unsafe {
+            if work.kernel.beside { world.launch(&work) } else { world.compute(&work).map(|()| None) }
+        };
         done.map_err(|why| Error::Kernel { step, why })
     }
 
@@ -398,6 +403,12 @@ impl<'t> Executor<'t> {
         }
         Ok(())
     }
+}
+
+/// The world, to run kernels in.
+fn world<W: World>(manager: &mut Manager<W>) -> &mut W {
+    // SAFETY: the executor calls nothing but `load`, `save`, `compute` and `launch`.
+    manager.backend_mut(unsafe { W::key() })
 }
 
 fn say<W: World + 'static>(

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `executor.rs` | the one loop that plays a trace, in any world, under any policy |
-//! | `memory.rs` | `Memory`: arrays over tiers, for programs of one's own |
+//! | `memory/` | `Memory`: arrays over tiers, for programs of one's own (`array.rs`, `operands.rs`), and a pass of such a program as a trace (`pass.rs`) |
 //! | `host/` | real memory: mappings, files, emulated tiers, and the copy engine (`engine.rs`, `queue.rs`, `stream.rs`) |
 //! | `stage.rs` | real memory with kernels, as a world for the executor |
 //! | `profile.rs` | kernel times by the tiers of operands, recorded while they run |
@@ -20,6 +20,6 @@ pub mod stage;
 
 pub use executor::{Executor, Iteration};
 pub use host::{Host, HostError};
-pub use memory::{Array, Memory};
+pub use memory::{Array, Memory, MemoryError, Operands, Overwrite};
 pub use profile::{Profile, Profiled};
 pub use stage::{Aside, Kernels, Stage, Turn, View};

@@ -2,10 +2,12 @@
 
 use std::ptr::NonNull;
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Operand, Place, Span, Ticket};
+use tiercel_core::{
+    Backend, Bytes, CopyError, CopyOrder, Locked, Manager, Nanos, Operand, Place, Span, Ticket,
+};
 use tiercel_workload::Tensor;
 
-use crate::host::{Errand, Host};
+use crate::host::{Errand, Host, Key};
 use crate::profile::Profile;
 use tiercel_sim::world::{Work, World};
 
@@ -85,9 +87,10 @@ impl<K: Kernels> Stage<K> {
         Stage { host, kernels, profile: None, views: Vec::new() }
     }
 
-    /// The times of kernels by placement: recorded while there is a profile here.
-    pub fn times(&mut self) -> &mut Option<Profile> {
-        &mut self.profile
+    /// The times of kernels by placement, of the stage that a manager has: recorded while there is a profile here.
+    pub fn times(manager: &mut Manager<Stage<K>>) -> &mut Option<Profile> {
+        // SAFETY: nothing but the profile is reached.
+        &mut manager.backend_mut(unsafe { Key::new() }).profile
     }
 
     /// The memories.
@@ -100,9 +103,10 @@ impl<K: Kernels> Stage<K> {
         &self.kernels
     }
 
-    /// The kernels, to tell them something between iterations.
-    pub fn kernels_mut(&mut self) -> &mut K {
-        &mut self.kernels
+    /// The kernels of the stage that a manager has, to tell them something between iterations.
+    pub fn kernels_of(manager: &mut Manager<Stage<K>>) -> &mut K {
+        // SAFETY: nothing but the kernels is reached.
+        &mut manager.backend_mut(unsafe { Key::new() }).kernels
     }
 }
 
@@ -193,29 +197,42 @@ impl<K> Backend for Stage<K> {
     fn now(&self) -> Nanos {
         self.host.now()
     }
+
+    fn settle(&mut self) {
+        self.host.settle();
+    }
+}
+
+impl<K> Locked for Stage<K> {
+    type Key = Key;
 }
 
 impl<K: Kernels> World for Stage<K> {
-    fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
+    unsafe fn key() -> Key {
+        // SAFETY: the caller makes no copies with it.
+        unsafe { Key::new() }
+    }
+
+    unsafe fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
         let slice = self.host.slice(place, tensor.bytes);
         let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
-        // SAFETY: the executor has begun a kernel that writes this object: the manager has waited for every copy
+        // SAFETY: the caller has begun a kernel that writes this object: the manager has waited for every copy
         // that touches the region and no other region overlaps it.
         self.kernels.load(tensor, unsafe { slice.as_mut() })
     }
 
-    fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
+    unsafe fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
         let slice = self.host.slice(place, tensor.bytes);
         let slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
-        // SAFETY: the executor has begun a kernel that reads this object: the manager has waited for the copy that
+        // SAFETY: the caller has begun a kernel that reads this object: the manager has waited for the copy that
         // fills the region, and nothing writes to it until the kernel ends.
         self.kernels.save(tensor, unsafe { slice.as_ref() })
     }
 
-    fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
+    unsafe fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         let started = self.host.now();
         let mut slices: Vec<View<'_>> = std::mem::take(&mut self.views);
-        // SAFETY: the executor calls this between `begin` and `end` of just this kernel.
+        // SAFETY: the caller is between `begin` and `end` of just this kernel.
         let found = unsafe { views(&self.host, work.operands, work.places, &mut slices) };
         let done = found.and_then(|()| self.kernels.run(work, &mut slices));
         self.views = recycle(slices);
@@ -227,9 +244,12 @@ impl<K: Kernels> World for Stage<K> {
         Ok(())
     }
 
-    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
+    unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
         let aside = if self.host.runs_beside() { self.kernels.aside(work) } else { None };
-        let Some(aside) = aside else { return self.compute(work).map(|()| None) };
+        let Some(aside) = aside else {
+            // SAFETY: the caller promises the same.
+            return unsafe { self.compute(work) }.map(|()| None);
+        };
         let slice = |(operand, &(place, size)): (&Operand, &(Place, Bytes))| {
             let slice =
                 self.host.slice(place, size).ok_or_else(|| format!("kernels cannot work on {}", place.tier));

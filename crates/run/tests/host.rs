@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use tiercel_core::Traffic;
-use tiercel_core::{Backend, Bandwidth, Bytes, CopyOrder, Machine, Nanos, Place, Ticket, TierId};
+use tiercel_core::{Backend, Bandwidth, Bytes, CopyOrder, Machine, Manager, Nanos, Place, Ticket, TierId};
 use tiercel_run::{Host, HostError};
 
 /// A directory that is gone, and was empty, when the test ends.
@@ -366,6 +366,18 @@ fn copies_and_kernels_share_a_throttled_memory() {
     assert!(host.now() - start >= Bandwidth::gb(1.0).time(size * 2));
     let free = host.now();
     host.charge(&[Traffic { tier: TierId(0), read: Bytes::gib(1 << 20), write: Bytes::ZERO }], free);
+}
+
+#[test]
+fn a_manager_begins_when_nothing_is_under_way() {
+    let machine = machine(&["dram", "throttled"], Bytes::mib(16));
+    let mut host = Host::open(&machine).unwrap();
+    bytes(&mut host, at(0, 0), 8 << 20).fill(7);
+    copy(&mut host, at(0, 0), at(1, 0), 8 << 20, &[]);
+    let manager = Manager::new(machine, host);
+    let slice = manager.backend().slice(at(1, 0), Bytes::mib(8)).unwrap();
+    // SAFETY: no copy is under way, and the manager has made none.
+    assert!(unsafe { slice.as_ref() }.iter().all(|byte| *byte == 7));
 }
 
 // ---- what the system refuses ----------------------------------------------------------------------------------

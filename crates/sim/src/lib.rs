@@ -18,12 +18,14 @@ pub mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId};
+use tiercel_core::{
+    Backend, Bytes, CopyError, CopyOrder, Locked, Machine, Nanos, Place, Span, Ticket, TierId,
+};
 use tiercel_workload::Tensor;
 
 use times::{scaled, traffic};
 
-pub use times::{KernelTime, Roofline};
+pub use times::{EMULATED_OVERLAP, KernelTime, Roofline, together};
 pub use world::{Work, World};
 
 use share::{Demand, Shares};
@@ -345,27 +347,48 @@ fn whole(clock: f64) -> Nanos {
     Nanos((clock - 1e-3).ceil().max(0.0) as u64)
 }
 
-impl World for Sim {
-    fn load(&mut self, _tensor: &Tensor, _place: Place) -> Result<(), String> {
-        Ok(())
-    }
+impl Locked for Sim {
+    type Key = ();
+}
 
-    fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
+impl Sim {
+    /// Runs a kernel, in a world where no bytes are touched.
+    pub fn compute(&mut self, work: &Work<'_>) {
         let mut running = self.running(work, 0.0);
         while !self.advance(Some(&mut running)) {}
         self.tick();
-        Ok(())
     }
 
-    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
-        let Some(beside) = self.machine.beside else { return self.compute(work).map(|()| None) };
+    /// Starts a kernel that runs beside those that follow, or runs it where the machine has nothing to run it beside them.
+    pub fn launch(&mut self, work: &Work<'_>) -> Option<Ticket> {
+        let Some(beside) = self.machine.beside else {
+            self.compute(work);
+            return None;
+        };
         let bytes: Bytes = work.traffic.iter().map(|t| t.read + t.write).sum();
         let running = self.running(work, bytes.0 as f64 / beside.bandwidth.0 * 1e9);
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.open.begin(ticket);
         self.aside.push_back((ticket, running));
-        Ok(Some(ticket))
+        Some(ticket)
+    }
+}
+
+impl World for Sim {
+    unsafe fn key() {}
+
+    unsafe fn load(&mut self, _tensor: &Tensor, _place: Place) -> Result<(), String> {
+        Ok(())
+    }
+
+    unsafe fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
+        Sim::compute(self, work);
+        Ok(())
+    }
+
+    unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
+        Ok(Sim::launch(self, work))
     }
 
     fn measured(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A world that kernels run in: a backend that moves bytes, and computes beside.
 
-use tiercel_core::{Backend, Bytes, Manager, Operand, Place, Step, Ticket, Traffic};
+use tiercel_core::{Backend, Bytes, Locked, Manager, Operand, Place, Step, Ticket, Traffic};
 use tiercel_workload::{Kernel, Tensor};
 
 /// A kernel that has all its operands in place.
@@ -23,22 +23,43 @@ pub struct Work<'a> {
 }
 
 /// A backend in which kernels run.
-pub trait World: Backend {
+///
+/// Where memory is real a kernel works on the bytes at its places: a call that no manager stands behind would race with copies,
+/// or hand out the same bytes twice. So these calls are unsafe, and the executor makes them.
+pub trait World: Locked {
+    /// The key to this world.
+    ///
+    /// # Safety
+    /// It is used for nothing but the calls below, each under its own conditions.
+    unsafe fn key() -> Self::Key;
+
     /// Gives a tensor that no kernel makes its first contents.
-    fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String>;
+    ///
+    /// # Safety
+    /// This world's manager has begun, and not ended, a kernel that writes the object at this place.
+    unsafe fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String>;
 
     /// Hands the contents of a tensor that outlives iterations to whoever keeps them, between two iterations.
-    fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
+    ///
+    /// # Safety
+    /// This world's manager has begun, and not ended, a kernel that reads the object at this place.
+    unsafe fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
         let _ = (tensor, place);
         Ok(())
     }
 
     /// Runs a kernel and returns when it has ended.
-    fn compute(&mut self, work: &Work<'_>) -> Result<(), String>;
+    ///
+    /// # Safety
+    /// This world's manager has begun, and not ended, a kernel with just these operands, which are at these places.
+    unsafe fn compute(&mut self, work: &Work<'_>) -> Result<(), String>;
 
     /// Starts a kernel that runs beside those that follow, and returns its ticket; or runs it and returns none, where there is
     /// nothing to run it beside the others.
-    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String>;
+    ///
+    /// # Safety
+    /// As for [`compute`](World::compute); and where there is a ticket, the manager is told to `leave` the kernel to it.
+    unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String>;
 
     /// Whether times are read off a clock on the wall.
     fn measured(&self) -> bool;

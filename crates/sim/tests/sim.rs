@@ -4,7 +4,7 @@ use tiercel_core::{
     Access, Backend, Bandwidth, Beside, Bytes, Cause, CopyOrder, Event, Machine, Manager, Nanos, Operand,
     Place, Span, Step, TierId, Traffic,
 };
-use tiercel_sim::{Sim, Work, World};
+use tiercel_sim::{Sim, Work};
 use tiercel_workload::Kernel;
 use tiercel_workload::trace::Phase;
 
@@ -68,7 +68,7 @@ fn kernel(flops: u64) -> Kernel {
 }
 
 fn compute(sim: &mut Sim, flops: u64, traffic: &[Traffic]) {
-    sim.compute(&work(&kernel(flops), traffic)).unwrap();
+    sim.compute(&work(&kernel(flops), traffic));
 }
 
 fn work<'a>(kernel: &'a Kernel, traffic: &'a [Traffic]) -> Work<'a> {
@@ -84,8 +84,8 @@ fn a_kernel_beside_others_takes_none_of_their_time() {
     let traffic = [Traffic { tier: FAST, read: Bytes(3_000), write: Bytes(1_000) }];
     let work = work(&kernel, &traffic);
     // A microsecond of arithmetic each, and four of bytes.
-    let first = sim.launch(&work).unwrap().expect("there is something to run it");
-    let second = sim.launch(&work).unwrap().expect("there is something to run it");
+    let first = sim.launch(&work).expect("there is something to run it");
+    let second = sim.launch(&work).expect("there is something to run it");
     assert_eq!(sim.now(), Nanos::ZERO);
     compute(&mut sim, 2_000, &[]);
     assert_eq!((sim.now(), sim.done(first)), (Nanos(2_000), Ok(false)));

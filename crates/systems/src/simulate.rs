@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use tiercel_core::{
-    Backend, Bytes, CopyError, CopyOrder, Error, Machine, Manager, Nanos, Place, Policy, Span, Stamped, Step,
-    Ticket, Totals,
+    Backend, Bytes, CopyError, CopyOrder, Error, Locked, Machine, Manager, Nanos, Place, Policy, Span,
+    Stamped, Step, Ticket, Totals,
 };
 use tiercel_run::{Executor, Iteration};
 use tiercel_sim::{Sim, Work, World};
@@ -145,7 +145,7 @@ pub fn simulate_prepared(
         play(&mut manager, policy.as_mut())?;
         warmed += 1;
     }
-    manager.backend_mut().traffic.fill((Bytes::ZERO, Bytes::ZERO));
+    manager.backend_mut(()).traffic.fill((Bytes::ZERO, Bytes::ZERO));
     let mut played = Vec::new();
     for _ in 0..iterations {
         played.push(play(&mut manager, policy.as_mut())?);
@@ -241,19 +241,26 @@ impl Counting {
     }
 }
 
+impl Locked for Counting {
+    type Key = ();
+}
+
 impl World for Counting {
-    fn load(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
-        self.world.load(tensor, place)
+    unsafe fn key() {}
+
+    unsafe fn load(&mut self, _tensor: &Tensor, _place: Place) -> Result<(), String> {
+        Ok(())
     }
 
-    fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
+    unsafe fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         self.count(work);
-        self.world.compute(work)
+        self.world.compute(work);
+        Ok(())
     }
 
-    fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
+    unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
         self.count(work);
-        self.world.launch(work)
+        Ok(self.world.launch(work))
     }
 
     fn measured(&self) -> bool {

@@ -2,13 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use tiercel_core::{Backend, Bytes, Error, Event, Machine, Manager, ObjectId, Operand, Place, Step, Ticket};
+use tiercel_core::{
+    Backend, Bytes, Error, Event, Locked, Machine, Manager, ObjectId, Operand, Place, Step, Ticket,
+};
 use tiercel_run::Host;
+use tiercel_run::host::Key;
 
 use crate::{Aside, Jumble};
 
 /// A world whose bytes a test can see.
-pub trait Visible: Backend {
+pub trait Visible: Locked {
+    /// The key to the world: tests start no copies with it.
+    fn key() -> Self::Key;
+
     /// The bytes at a place; nothing else may use them meanwhile.
     fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8];
 
@@ -18,7 +24,13 @@ pub trait Visible: Backend {
     }
 }
 
+impl Locked for Jumble {
+    type Key = ();
+}
+
 impl Visible for Jumble {
+    fn key() {}
+
     fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8] {
         self.bytes_mut(place, size)
     }
@@ -29,6 +41,11 @@ impl Visible for Jumble {
 }
 
 impl Visible for Host {
+    fn key() -> Key {
+        // SAFETY: tests look at bytes with it and no more.
+        unsafe { Key::new() }
+    }
+
     fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8] {
         let mut slice = self.slice(place, size).expect("kernels work on memory");
         // SAFETY: called between `begin` and `end` of a kernel that uses this region: no copy writes it, and the
@@ -90,7 +107,7 @@ impl Ledger {
             }
             if operand.access.writes() {
                 self.writes += 1;
-                let bytes = manager.backend_mut().bytes(place, size);
+                let bytes = manager.backend_mut(W::key()).bytes(place, size);
                 bytes.iter_mut().enumerate().for_each(|(at, b)| *b = byte(self.writes, at));
                 self.contents.insert(operand.object, Some(self.writes));
             }
@@ -119,14 +136,17 @@ impl Ledger {
                 self.contents.insert(operand.object, Some(self.writes));
                 aside.writes.push((place, (0..size.0 as usize).map(|at| byte(self.writes, at)).collect()));
             } else {
-                aside.reads.push((place, manager.backend_mut().bytes(place, size).to_vec()));
+                aside.reads.push((place, manager.backend_mut(W::key()).bytes(place, size).to_vec()));
             }
         }
-        match manager.backend_mut().launch(aside) {
+        match manager.backend_mut(W::key()).launch(aside) {
             Ok(ticket) => manager.leave(step, operands, ticket),
             Err(Aside { writes, .. }) => {
                 for (place, bytes) in writes {
-                    manager.backend_mut().bytes(place, Bytes(bytes.len() as u64)).copy_from_slice(&bytes);
+                    manager
+                        .backend_mut(W::key())
+                        .bytes(place, Bytes(bytes.len() as u64))
+                        .copy_from_slice(&bytes);
                 }
                 manager.end(step, operands);
             }
@@ -136,7 +156,7 @@ impl Ledger {
 
     fn verify<W: Visible>(&self, manager: &mut Manager<W>, object: ObjectId, place: Place, size: Bytes) {
         let Some(Some(number)) = self.contents.get(&object).copied() else { return };
-        let bytes = manager.backend_mut().bytes(place, size);
+        let bytes = manager.backend_mut(W::key()).bytes(place, size);
         let wrong = bytes.iter().enumerate().find(|(at, b)| **b != byte(number, *at));
         let wrong = wrong.map(|(at, b)| (at, *b));
         assert_eq!(wrong, None, "{} holds wrong bytes at {place:?}", manager.what(object));

@@ -105,9 +105,9 @@ impl Books {
         }
         books.learn(tensors);
         // What was ordered to get there concerns nobody: the program brings its storages to where they are now.
-        for order in books.manager.backend_mut().take() {
+        for order in books.manager.backend_mut(()).take() {
             if let Order::Copy { ticket, .. } = order {
-                books.manager.backend_mut().ended(ticket);
+                books.manager.backend_mut(()).ended(ticket);
             }
         }
         books.tasks();
@@ -261,7 +261,7 @@ impl Books {
 
     /// Hears that a copy has ended.
     pub fn ended(&mut self, ticket: u64) {
-        self.manager.backend_mut().ended(ticket);
+        self.manager.backend_mut(()).ended(ticket);
     }
 
     /// Where a storage's current bytes are.
@@ -302,7 +302,7 @@ impl Books {
     /// What has come to be done since this was last asked.
     fn tasks(&mut self) -> Vec<Task> {
         let mut tasks = Vec::new();
-        let mut orders = self.manager.backend_mut().take().into_iter();
+        let mut orders = self.manager.backend_mut(()).take().into_iter();
         for stamped in self.manager.take_events() {
             match stamped.event {
                 Event::Created { object, name, .. } if self.executor.is_some() => {

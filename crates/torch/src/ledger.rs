@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Nanos, Place, Ticket};
+use tiercel_core::{Backend, Bytes, CopyError, CopyOrder, Locked, Nanos, Place, Ticket};
 use tiercel_sim::{Work, World};
 use tiercel_workload::Tensor;
 
@@ -93,16 +93,22 @@ impl Backend for Ledger {
     }
 }
 
+impl Locked for Ledger {
+    type Key = ();
+}
+
 impl World for Ledger {
-    fn load(&mut self, _tensor: &Tensor, _place: Place) -> Result<(), String> {
+    unsafe fn key() {}
+
+    unsafe fn load(&mut self, _tensor: &Tensor, _place: Place) -> Result<(), String> {
         Ok(())
     }
 
-    fn compute(&mut self, _work: &Work<'_>) -> Result<(), String> {
+    unsafe fn compute(&mut self, _work: &Work<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    fn launch(&mut self, _work: &Work<'_>) -> Result<Option<Ticket>, String> {
+    unsafe fn launch(&mut self, _work: &Work<'_>) -> Result<Option<Ticket>, String> {
         Ok(None)
     }
 

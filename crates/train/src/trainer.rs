@@ -165,12 +165,12 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
 
     /// Starts to record how long each kernel of the training iteration takes with its operands where they are.
     pub fn record_times(&mut self) {
-        self.manager.backend_mut().times().get_or_insert_default();
+        Stage::times(&mut self.manager).get_or_insert_default();
     }
 
     /// The times recorded so far, and stops recording.
     pub fn take_times(&mut self) -> Profile {
-        self.manager.backend_mut().times().take().unwrap_or_default()
+        Stage::times(&mut self.manager).take().unwrap_or_default()
     }
 
     /// Trains on the next batch. After an error nothing more can be trained.
@@ -199,9 +199,9 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         self.prepare()?;
         let Some(mut executor) = self.evaluation.take() else { return Ok(None) };
         executor.adopt(&self.training);
-        let times = self.manager.backend_mut().times().take();
+        let times = Stage::times(&mut self.manager).take();
         let score = self.judge(&mut executor, samples, batch);
-        *self.manager.backend_mut().times() = times;
+        *Stage::times(&mut self.manager) = times;
         self.evaluation = Some(executor);
         score.map(Some)
     }
@@ -254,7 +254,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
     }
 
     fn learner(&mut self) -> &mut Learner<K> {
-        self.manager.backend_mut().kernels_mut()
+        Stage::kernels_of(&mut self.manager)
     }
 
     /// What the coming iteration is.

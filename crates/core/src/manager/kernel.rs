@@ -20,8 +20,13 @@ impl<B: Backend + ?Sized> Manager<B> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        self.begun += 1;
         for operand in operands {
             self.usable(step, operand)?;
+            let object = self.objects.get_mut(operand.object.0).expect("it is usable");
+            if std::mem::replace(&mut object.named, self.begun) == self.begun {
+                return Err(Error::Repeated { step, what: self.what(operand.object) });
+            }
         }
         for operand in operands {
             self.await_operand(step, operand)?;

@@ -15,7 +15,7 @@ mod kernel;
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Place};
+use crate::backend::{Backend, Locked, Place};
 use crate::error::{Error, Full};
 use crate::event::{Event, Stamped, Totals};
 use crate::heap::{End, Window};
@@ -46,13 +46,16 @@ pub struct Manager<B: Backend + ?Sized = dyn Backend> {
     /// A copy that failed while nobody waited for it.
     failure: Option<Error>,
     totals: Totals,
+    /// Kernels that have begun so far.
+    begun: u64,
     journal: Option<Vec<Stamped>>,
     backend: B,
 }
 
 impl<B: Backend> Manager<B> {
-    /// A manager with empty tiers.
-    pub fn new(machine: Machine, backend: B) -> Manager<B> {
+    /// A manager with empty tiers. Copies that somebody else has started on the backend end first.
+    pub fn new(machine: Machine, mut backend: B) -> Manager<B> {
+        backend.settle();
         let grain = machine.grain();
         let spaces: Vec<Space> = machine.tiers.iter().map(|t| Space::new(t.capacity, grain)).collect();
         Manager {
@@ -65,9 +68,17 @@ impl<B: Backend> Manager<B> {
             flights: Slab::new(),
             flying: Vec::new(),
             failure: None,
+            begun: 0,
             journal: None,
             backend,
         }
+    }
+}
+
+impl<B: Locked> Manager<B> {
+    /// The world that the bytes live in, to run kernels in, for whoever holds its key.
+    pub fn backend_mut(&mut self, _key: B::Key) -> &mut B {
+        &mut self.backend
     }
 }
 
@@ -80,11 +91,6 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// The world that the bytes live in.
     pub fn backend(&self) -> &B {
         &self.backend
-    }
-
-    /// The world that the bytes live in, to run kernels in.
-    pub fn backend_mut(&mut self) -> &mut B {
-        &mut self.backend
     }
 
     /// The time since the start of the run.
@@ -156,6 +162,7 @@ impl<B: Backend + ?Sized> Manager<B> {
             version: 0,
             pins: 0,
             writers: 0,
+            named: 0,
             lost: false,
         }));
         self.note(|| Event::Created { object, name, bytes: size });

@@ -9,12 +9,13 @@
 //! Who only wants to plan waits for seconds, not for minutes: then everything on the fastest tier is measured, and on each
 //! other tier everything that is read alone, and everything. What reads and what writes cost is shared out by bytes.
 //!
-//! An emulated tier is fast memory with a charge: a kernel takes the longest of its time on fast memory and of what its
-//! bytes take in each direction. That is known without a clock, and known better, so of such a tier only everything on it
-//! is measured, to see that it is so.
+//! An emulated tier is fast memory with a charge: its time on fast memory and what its bytes take there hide each other in
+//! part ([`together`]). That is known without a clock, and known better, so of such a tier only everything on it is
+//! measured, to see that it is so.
 
 use tiercel_core::{Access, Backing, Bytes, Machine, Nanos, Tier, TierId, Traffic};
 use tiercel_run::executor::operands;
+use tiercel_sim::{EMULATED_OVERLAP, together};
 use tiercel_workload::Kernel;
 
 use super::Placed;
@@ -137,7 +138,7 @@ pub fn derive(
         };
     }
     let charges = machine.tier_ids().map(|id| charge(machine, kernel, tiers, id));
-    let time = charges.fold(real * part, f64::max);
+    let time = together(real * part, charges.fold(0.0, f64::max), EMULATED_OVERLAP);
     Some(Nanos(time.round() as u64))
 }
 
@@ -159,7 +160,8 @@ pub(super) fn beside_cache(machine: &Machine, fast: Nanos, traffic: &[Traffic]) 
     let (emulated, real): (Vec<&Traffic>, Vec<&Traffic>) =
         traffic.iter().filter(slow).partition(|t| machine.tier(t.tier).backing == Backing::Throttled);
     let own = fast.0 as f64 + real.iter().map(|t| flow(machine.tier(t.tier), t)).sum::<f64>();
-    Nanos(emulated.iter().map(|t| flow(machine.tier(t.tier), t)).fold(own, f64::max).round() as u64)
+    let charged = emulated.iter().map(|t| flow(machine.tier(t.tier), t)).fold(0.0, f64::max);
+    Nanos(together(own, charged, EMULATED_OVERLAP).round() as u64)
 }
 
 /// What an emulated tier charges a kernel for its bytes there, in nanoseconds; nothing for any other.
@@ -270,9 +272,10 @@ mod tests {
         let known = [(vec![TierId(0); 3], Nanos(1200))];
         let time = |places: [u8; 3]| derive(&machine, &kernel, (&known, 1.0), &places.map(TierId));
         assert_eq!(time([0, 0, 0]), Some(Nanos(1200)));
-        assert_eq!(time([1, 1, 0]), Some(Nanos(1500)), "3000 bytes read at 2 GB/s");
-        assert_eq!(time([1, 1, 1]), Some(Nanos(3000)), "3000 bytes written at 1 GB/s beside them");
-        assert_eq!(time([1, 0, 0]), Some(Nanos(1200)), "less than the kernel takes anyway");
+        let both = |charge: f64| Some(Nanos(together(1200.0, charge, EMULATED_OVERLAP).round() as u64));
+        assert_eq!(time([1, 1, 0]), both(1500.0), "3000 bytes read at 2 GB/s");
+        assert_eq!(time([1, 1, 1]), both(3000.0), "3000 bytes written at 1 GB/s beside them");
+        assert_eq!(time([1, 0, 0]), both(500.0), "in part hidden behind what the kernel takes anyway");
         assert_eq!(derive(&machine, &kernel, (&[], 1.0), &[TierId(0); 3]), None);
     }
 

@@ -18,6 +18,7 @@ use tiercel_core::{
 };
 use tiercel_kernels::Library;
 use tiercel_kernels::random;
+use tiercel_run::host::Key;
 use tiercel_run::{Host, Kernels, Stage, View};
 use tiercel_sim::world::traffic_of;
 use tiercel_sim::{Work, World};
@@ -177,7 +178,8 @@ impl<'p> Stopwatch<'p> {
         let operands = [Operand { object, access: Access::Write, bytes: tensor.bytes }];
         self.manager.begin(Step::LOAD, &operands)?;
         let place = self.manager.place(object).expect("it has just been placed");
-        let filled = self.manager.backend_mut().load(tensor, place);
+        // SAFETY: within a kernel that writes just this object.
+        let filled = unsafe { self.manager.backend_mut(Key::new()).load(tensor, place) };
         self.manager.end(Step::LOAD, &operands);
         filled.map_err(|why| Error::Kernel { step: Step::LOAD, why })?;
         Ok(())
@@ -264,16 +266,19 @@ impl<'p> Stopwatch<'p> {
         }
         let mut traffic = Vec::new();
         traffic_of(&self.manager, operands, &mut traffic);
-        let stage = self.manager.backend_mut();
         if caches != Caches::Left {
-            stage.kernels_mut().empty_caches();
+            Stage::kernels_of(&mut self.manager).empty_caches();
         }
+        // SAFETY: nothing is copied with it.
+        let stage = self.manager.backend_mut(unsafe { Key::new() });
         for ((place, _), ((id, ..), warm)) in
             places.iter().zip(signature.operands.iter().zip(&signature.warm))
         {
             if *warm && caches == Caches::Filled {
                 // To save is to read every byte.
-                stage.save(trace.tensor(*id), *place).map_err(|why| Error::Kernel { step, why })?;
+                // SAFETY: within a kernel that uses this object.
+                let saved = unsafe { stage.save(trace.tensor(*id), *place) };
+                saved.map_err(|why| Error::Kernel { step, why })?;
             }
         }
         let work = Work {
@@ -286,7 +291,8 @@ impl<'p> Stopwatch<'p> {
             cached: false,
         };
         let began = Instant::now();
-        let done = stage.compute(&work);
+        // SAFETY: the kernel has just been begun with these operands, at these places.
+        let done = unsafe { stage.compute(&work) };
         let took = began.elapsed();
         self.manager.end(step, operands);
         done.map_err(|why| Error::Kernel { step, why })?;

@@ -7,7 +7,7 @@ use tiercel_core::{
     Backing, Bandwidth, Bytes, Error, Hint, Machine, Manager, Nanos, ObjectId, Operand, Policy, Step, Tier,
     TierId,
 };
-use tiercel_run::{Array, Memory};
+use tiercel_run::{Array, Memory, MemoryError};
 
 use super::{ProbeError, median};
 
@@ -90,9 +90,9 @@ fn alone(name: &str, backing: &Backing, size: Bytes) -> Machine {
     }
 }
 
-fn fill(memory: &mut Memory, numbers: &mut Array<u64>, threads: u32) -> Result<Duration, Error> {
+fn fill(memory: &mut Memory, numbers: &mut Array<u64>, threads: u32) -> Result<Duration, MemoryError> {
     let mut took = Duration::ZERO;
-    memory.run([], [numbers], |[], [all]| {
+    memory.run(numbers, |all| {
         let started = Instant::now();
         let part = all.len().div_ceil(threads as usize).max(1);
         std::thread::scope(|scope| {
@@ -108,9 +108,9 @@ fn fill(memory: &mut Memory, numbers: &mut Array<u64>, threads: u32) -> Result<D
     Ok(took)
 }
 
-fn add(memory: &mut Memory, numbers: &Array<u64>, threads: u32) -> Result<Duration, Error> {
+fn add(memory: &mut Memory, numbers: &Array<u64>, threads: u32) -> Result<Duration, MemoryError> {
     let mut took = Duration::ZERO;
-    memory.run([numbers], [], |[all], []| {
+    memory.run(numbers, |all| {
         let started = Instant::now();
         let part = all.len().div_ceil(threads as usize).max(1);
         std::thread::scope(|scope| {
@@ -138,10 +138,10 @@ fn sum(numbers: &[u64]) -> u64 {
 const LINE: usize = 8;
 
 /// The time of one load that depends on the one before, through all cache lines in an order that nothing can guess.
-fn chase(memory: &mut Memory, numbers: &mut Array<u64>) -> Result<Nanos, Error> {
-    memory.run([], [numbers], |[], [all]| link(all))?;
+fn chase(memory: &mut Memory, numbers: &mut Array<u64>) -> Result<Nanos, MemoryError> {
+    memory.run(&mut *numbers, link)?;
     let mut latency = Nanos::ZERO;
-    memory.run([numbers], [], |[all], []| {
+    memory.run(numbers, |all| {
         let steps = (all.len() / LINE).min(2_000_000);
         let mut at = 0;
         // Half as many steps again, to be rid of what the linking left in the caches.

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tiercel_core::{Backing, Bandwidth, Bytes, Compute, Error, Link, Machine, Nanos, Tier, TierId};
-use tiercel_run::HostError;
 use tiercel_run::host::supply;
+use tiercel_run::{HostError, MemoryError};
 use tiercel_train::room;
 
 use crate::quiet::{self, Others};
@@ -64,6 +64,9 @@ pub enum ProbeError {
     /// A measurement failed.
     #[error(transparent)]
     Run(#[from] Error),
+    /// A kernel of the probe could not run.
+    #[error(transparent)]
+    Kernel(#[from] MemoryError),
     /// There is too little memory to measure any.
     #[error("{available} of memory are free; probing takes {wanted}")]
     Memory {

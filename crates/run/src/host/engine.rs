@@ -214,6 +214,15 @@ impl<M: Mover> Engine<M> {
         }
     }
 
+    /// Returns when every copy that was started has ended, well or not.
+    pub(crate) fn settle(&mut self) {
+        let known = self.shared.lock().queue.known();
+        for ticket in known {
+            // Whoever started it hears how it ended when they ask.
+            let _ = self.wait(ticket);
+        }
+    }
+
     /// Gives up what a copy has not moved yet.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
         let now = self.shared.mover.now();

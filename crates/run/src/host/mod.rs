@@ -18,7 +18,7 @@ mod tiers;
 use std::ptr::NonNull;
 
 use tiercel_core::{
-    Backend, Bytes, CopyError, CopyOrder, Machine, Nanos, Place, Span, Ticket, TierId, Traffic,
+    Backend, Bytes, CopyError, CopyOrder, Locked, Machine, Nanos, Place, Span, Ticket, TierId, Traffic,
 };
 
 pub use error::HostError;
@@ -115,9 +115,9 @@ impl Host {
         Some(NonNull::slice_from_raw_parts(start, bytes.0 as usize))
     }
 
-    /// Lets a kernel that began at `started` pay for its traffic with throttled tiers: returns when they would
-    /// have moved that much, beside whatever the copies moved. Other tiers charge by being what they are.
-    pub fn charge(&mut self, traffic: &[Traffic], started: Nanos) {
+    /// Lets a kernel that began at `started`, and has done its own work, pay for its traffic with throttled tiers: returns when
+    /// it would have ended on such memory, beside whatever the copies moved. Other tiers charge by being what they are.
+    pub fn charge(&self, traffic: &[Traffic], started: Nanos) {
         self.engine.nudge();
         self.engine.mover().charge(traffic, started);
     }
@@ -194,4 +194,26 @@ impl Backend for Host {
     fn now(&self) -> Nanos {
         self.engine.mover().clock.now()
     }
+
+    fn settle(&mut self) {
+        self.engine.settle();
+    }
+}
+
+/// What whoever reaches real memory behind its manager's back has to show.
+#[derive(Debug)]
+pub struct Key(());
+
+impl Key {
+    /// A key to all real memory.
+    ///
+    /// # Safety
+    /// Nothing is copied with it, and no ticket of the manager is cancelled, forgotten or waited for.
+    pub unsafe fn new() -> Key {
+        Key(())
+    }
+}
+
+impl Locked for Host {
+    type Key = Key;
 }

@@ -294,6 +294,13 @@ impl Queue {
         }
     }
 
+    /// The copies that have not been forgotten, or have not ended, oldest first.
+    pub(crate) fn known(&self) -> Vec<Ticket> {
+        let mut tickets: Vec<Ticket> = self.slots.keys().map(|ticket| Ticket(*ticket)).collect();
+        tickets.sort_unstable();
+        tickets
+    }
+
     /// How a copy ended, or `None` while it has not. A copy that nobody knows has ended well.
     pub(crate) fn outcome(&self, ticket: Ticket) -> Option<Result<(), CopyError>> {
         let Some(&slot) = self.slots.get(&ticket.0) else { return Some(Ok(())) };

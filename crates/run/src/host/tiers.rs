@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use tiercel_core::{Backing, Bytes, CopyError, CopyOrder, Nanos, Place, Tier, Traffic};
+use tiercel_sim::{EMULATED_OVERLAP, together};
 
 use super::engine::Mover;
 use super::error::HostError;
@@ -88,14 +89,17 @@ impl Tiers {
         Ok(())
     }
 
-    /// Returns when throttled tiers would have moved so much that was there to move since then.
+    /// Returns when a kernel that began then, and has done its own work, would have ended: what its bytes take on throttled
+    /// tiers, beside whatever else they have to do, hides behind that work in part.
     pub(crate) fn charge(&self, traffic: &[Traffic], since: Nanos) {
         let reserve = |t: &Traffic| {
             let throttle = self.tiers[t.tier.index()].throttle.as_ref()?;
             Some(throttle.reserve(t.read, t.write, since))
         };
-        if let Some(end) = traffic.iter().filter_map(reserve).max() {
-            self.clock.sleep(end);
+        if let Some(end) = traffic.iter().filter_map(reserve).max().filter(|end| *end > Nanos::ZERO) {
+            let worked = (self.clock.now() - since).0 as f64;
+            let moving = end.saturating_sub(since).0 as f64;
+            self.clock.sleep(since + Nanos(together(worked, moving, EMULATED_OVERLAP) as u64));
         }
     }
 
