@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The files in which `unsafe` may stand, and no others.
-const UNSAFE: [&str; 54] = [
+const UNSAFE: &[&str] = &[
     "crates/ann/src/arena.rs",
     "crates/ann/src/codes/dot.rs",
     "crates/ann/src/distance/avx2.rs",
@@ -46,6 +46,7 @@ const UNSAFE: [&str; 54] = [
     "crates/run/src/executor.rs",
     "crates/run/src/host/file.rs",
     "crates/run/src/host/memory.rs",
+    "crates/run/src/host/mod.rs",
     "crates/run/src/host/stream.rs",
     "crates/run/src/host/tiers.rs",
     "crates/run/src/memory/mod.rs",
@@ -62,7 +63,7 @@ const UNSAFE: [&str; 54] = [
 ];
 
 /// Crates from the one that knows least to the one that knows most; each depends only on those before it.
-const LAYERS: [&str; 16] = [
+const LAYERS: &[&str] = &[
     "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "train", "profile", "pages",
     "policies", "systems", "torch", "cli",
 ];
@@ -121,12 +122,17 @@ fn core_touches_no_operating_system() {
 
 #[test]
 fn unsafe_stays_where_it_is_needed() {
-    for file in sources().iter().filter(|file| *file != "tests/tidy.rs") {
-        let word =
-            |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
-        let has = code(&read(file)).any(word);
-        assert_eq!(has, UNSAFE.contains(&file.as_str()), "{file}");
-    }
+    let word =
+        |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+    let has = |file: &String| code(&read(file)).any(word);
+    let listed = |file: &String| UNSAFE.contains(&file.as_str());
+    let files = sources();
+    let wrong = files.iter().filter(|file| *file != "tests/tidy.rs" && has(file) != listed(file));
+    assert_eq!(
+        wrong.collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "files that have unsafe code, or are listed without"
+    );
 }
 
 #[test]

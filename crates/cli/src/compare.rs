@@ -41,7 +41,7 @@ pub struct Arguments {
     sizes: Sizes,
     #[command(flatten)]
     ground: Ground,
-    /// Fast memory: shares of what is kept at the peak, or amounts
+    /// Fast memory: shares of what is kept at the peak, amounts, or all that the machine has
     #[arg(
         long,
         value_name = "10%,20%",

@@ -73,6 +73,7 @@ pub fn warn(machine: &Machine) {
 pub fn as_probed(mut machine: Machine) -> Result<Machine, String> {
     let found = beside(&machine.tiers[1].backing)?;
     machine.name = "here".to_string();
+    machine.compute = found.compute;
     let slow = found.tier(found.slowest());
     let tier = &mut machine.tiers[1];
     (tier.read, tier.write) = (slow.read, slow.write);

@@ -129,6 +129,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         fast: arguments.fast.map(|fast| match fast {
             Fast::Share(share) => Amount::Share(share),
             Fast::Amount(bytes) => Amount::Bytes(bytes),
+            Fast::All => Amount::Share(1.0),
         }),
         slow: arguments.slow.clone(),
         throttled: arguments.throttle,

@@ -41,12 +41,12 @@ pub struct Arguments {
     subject: Subject,
     #[command(flatten)]
     ground: Ground,
-    /// Fast memory: a share of what is kept at the peak, or an amount; several for a curve
+    /// Fast memory: a share of what is kept at the peak, an amount, or all that the machine has; several for a curve
     #[arg(
         long,
         value_name = "20%|8GiB",
         value_delimiter = ',',
-        default_value = "20%",
+        default_value = "all",
         allow_hyphen_values = true
     )]
     fast: Vec<Fast>,
@@ -147,8 +147,8 @@ fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Res
     let progress =
         if fast.len() == 1 { Progress::alone("planning") } else { Progress::new(fast.len(), "planning") };
     // From little memory to much: each plan begins with those before it, and is no worse.
-    let mut points: Vec<(usize, Machine)> =
-        fast.iter().map(|fast| scene.with_fast(*fast)).enumerate().collect();
+    let machines = fast.iter().map(|fast| scene.with_fast(*fast)).collect::<Result<Vec<_>, String>>()?;
+    let mut points: Vec<(usize, Machine)> = machines.into_iter().enumerate().collect();
     points.sort_by_key(|(_, machine)| machine.tiers[0].capacity);
     let experience = Experience::default();
     let mut runs: Vec<(usize, Run)> = Vec::new();
@@ -183,7 +183,7 @@ fn inverse(
             system.name,
             percent(within),
             ends.fast_only,
-            Fast::Share(1.25).bytes(scene.peak, scene.machine.grain())
+            Fast::Share(1.25).bytes(scene.peak, scene.machine.grain()).min(scene.machine.tiers[0].capacity)
         )
     })
 }

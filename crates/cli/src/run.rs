@@ -39,8 +39,8 @@ pub struct Arguments {
     subject: Subject,
     #[command(flatten)]
     ground: Ground,
-    /// Fast memory: a share of what is kept at the peak, or an amount
-    #[arg(long, value_name = "20%|8GiB", default_value = "20%", allow_hyphen_values = true)]
+    /// Fast memory: a share of what is kept at the peak, an amount, or all that the machine has
+    #[arg(long, value_name = "20%|8GiB", default_value = "all", allow_hyphen_values = true)]
     fast: Fast,
     /// Who decides where tensors live
     #[arg(long, value_name = "S", default_value = DEFAULT)]
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         meant.map_err(|flaw| SystemError::from(flaw).to_string())?;
     }
     let fast = plan.as_ref().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
-    let machine = scene.with_fast(fast);
+    let machine = scene.with_fast(fast)?;
     let options = Options {
         lookahead: arguments.lookahead.map(|kernels| kernels as usize),
         ..arguments.search.options(arguments.answer.seed)

@@ -86,10 +86,11 @@ impl Scene {
         self.workload.trace()
     }
 
-    /// The machine with so much fast memory.
-    pub fn with_fast(&self, fast: Fast) -> Machine {
-        let bytes = fast.bytes(self.peak, self.machine.grain());
-        self.machine.clone().with_capacity(TierId(0), bytes)
+    /// The machine with so much fast memory, which it must have.
+    pub fn with_fast(&self, fast: Fast) -> Result<Machine, String> {
+        let bytes = fast.on(&self.machine, self.peak).map_err(|error| error.to_string())?;
+        tell_less(fast, &self.machine, self.peak);
+        Ok(self.machine.clone().with_capacity(TierId(0), bytes))
     }
 
     /// What a system is set up for.
@@ -104,6 +105,17 @@ impl Scene {
             Some(batch) => format!("{}, batch {batch}, on {}", self.net, self.machine.name),
             None => format!("{} on {}", self.net, self.machine.name),
         }
+    }
+}
+
+/// Says that a share of the peak is more than the machine has.
+pub fn tell_less(fast: Fast, machine: &Machine, peak: Bytes) {
+    let (tier, wanted) = (&machine.tiers[0], fast.bytes(peak, machine.grain()));
+    if matches!(fast, Fast::Share(_)) && wanted > tier.capacity {
+        eprintln!(
+            "tiercel: {fast} of the peak are {wanted}; {} of `{}` has {}, and that is what is used",
+            tier.name, machine.name, tier.capacity
+        );
     }
 }
 

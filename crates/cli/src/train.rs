@@ -344,6 +344,7 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
     let asked = arguments.fast.unwrap_or(Fast::Share(0.2));
     let machine = room::machine(trace, peak, arguments.slow.clone());
     let whole = match arguments.fast {
+        Some(Fast::All) => room::ample(trace, Bytes::kib(4)),
         None if arguments.system() == "fast-only" => room::ample(trace, Bytes::kib(4)),
         _ => asked.bytes(peak, machine.grain()),
     };

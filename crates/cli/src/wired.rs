@@ -47,7 +47,12 @@ impl<'t> Wired<'t> {
             task.training.trace.kernels.iter().filter(|kernel| which(&kernel.name)).count()
         };
         let (again, parts) = (count(is_again), count(is_part));
-        Wired { task, machine: machine.clone(), prepared, outlook: Outlook { planned, again, parts } }
+        Wired {
+            task,
+            machine: prepared.staffed(machine),
+            prepared,
+            outlook: Outlook { planned, again, parts },
+        }
     }
 
     /// Wires a system up for a task that was prepared for so many threads. For one that plans ahead, the speeds of the

@@ -46,7 +46,7 @@ pub use event::{Cause, Event, Outcome, Stamped, Totals};
 pub use heap::End;
 pub use hint::{Access, Hint};
 pub use kernels::{KernelTier, Kernels, Kind};
-pub use machine::{Backing, Beside, Compute, Link, Machine, MachineError, Tier};
+pub use machine::{Backing, Beside, Compute, CopyThreads, Link, Machine, MachineError, Tier};
 pub use manager::{EvictError, Manager};
 pub use object::ObjectId;
 pub use policy::{Operand, Policy, Traffic};

@@ -20,6 +20,13 @@ pub const GRAIN: Bytes = Bytes(64);
 /// The unit for machines with a tier that is a file: direct I/O moves whole pages between page-aligned places.
 pub const FILE_GRAIN: Bytes = Bytes(4096);
 
+/// A copy thread is worth its core as long as it moves this part of what a lone one does.
+pub const WORTHWHILE: f64 = 0.8;
+
+/// What a core moves of plain memory in a second, about: how busy a thread is that copies more slowly because its memory is
+/// slowed down to stand in for another.
+const CORE_COPIES: Bandwidth = Bandwidth(10e9);
+
 /// Tiers of memory and the links between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
@@ -72,6 +79,13 @@ pub struct Beside {
     /// The bytes a second that it works through: what it takes longer for them than the processor itself.
     #[serde(with = "text")]
     pub bandwidth: Bandwidth,
+    /// How many of the machine's cores it is: they are taken from the other kernels; none where it has a processor of its own.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub threads: u32,
+}
+
+fn is_none(threads: &u32) -> bool {
+    *threads == 0
 }
 
 impl Default for Compute {
@@ -216,9 +230,37 @@ pub struct Link {
     pub curve: Vec<(u32, Bandwidth)>,
     /// How many copy threads serve this link.
     pub threads: u32,
+    /// How much of its core each copy thread keeps busy: 1 where cores load and store the bytes, 0 where an engine of its own
+    /// moves them, as those of a GPU or a disk do. Cores that copy are taken from kernels.
+    pub busy: f64,
 }
 
 impl Link {
+    /// The cores that are busy while it copies.
+    pub fn cores(&self) -> f64 {
+        f64::from(self.threads) * self.busy
+    }
+
+    /// Its number of copy threads for copies beside kernels: the most of its curve with which a core that copies still moves
+    /// nearly as much as one that copies alone ([`WORTHWHILE`]). What copies take from kernels is bytes by what a core moves,
+    /// so fewer threads would take no less, and more would take more. Engines take nothing, and keep what they have.
+    pub fn sparing(&self) -> u32 {
+        let each = |(threads, speed): &(u32, Bandwidth)| speed.0 / f64::from(*threads);
+        let best = self.curve.iter().map(each).fold(0.0, f64::max);
+        let worthwhile = |point: &&(u32, Bandwidth)| each(point) >= WORTHWHILE * best;
+        let most = self.curve.iter().rev().find(worthwhile).map_or(self.threads, |(threads, _)| *threads);
+        if self.busy > 0.0 { most } else { self.threads }
+    }
+
+    /// Its number of copy threads for copies that kernels wait for: the fewest that are as fast as it gets, and no more than
+    /// there are cores.
+    pub fn swiftest(&self, cores: u32) -> u32 {
+        let there = |point: &&(u32, Bandwidth)| point.0 <= cores.max(1);
+        let most = self.curve.iter().filter(there).map(|(_, speed)| speed.0).fold(0.0, f64::max);
+        let found = self.curve.iter().filter(there).find(|(_, speed)| speed.0 >= most);
+        found.filter(|_| self.busy > 0.0).map_or(self.threads, |(threads, _)| *threads)
+    }
+
     /// The bandwidth with this many copy threads: the curve's own points, straight lines between them, level
     /// beyond its ends.
     pub fn bandwidth(&self, threads: u32) -> Bandwidth {
@@ -238,6 +280,18 @@ impl Link {
     pub fn speed(&self) -> Bandwidth {
         self.bandwidth(self.threads)
     }
+}
+
+/// How many threads copy in one direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyThreads {
+    /// The tier that they read.
+    pub from: String,
+    /// The tier that they write.
+    pub to: String,
+    /// How many.
+    pub threads: u32,
 }
 
 /// What is wrong with a machine file.
@@ -291,6 +345,8 @@ struct FileLink {
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     spacing: Option<Nanos>,
     threads: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    busy: Option<f64>,
     bandwidth: BTreeMap<String, String>,
 }
 
@@ -320,6 +376,7 @@ impl Machine {
             })
         };
         for link in &file.links {
+            let given = link.busy;
             let mut curve = Vec::new();
             for (threads, speed) in &link.bandwidth {
                 let at = format!("link {} → {}", link.from, link.to);
@@ -330,14 +387,14 @@ impl Machine {
                 curve.push((threads, speed));
             }
             curve.sort_by_key(|(threads, _)| *threads);
-            machine.links.push(Link {
-                from: tier(&link.from)?,
-                to: tier(&link.to)?,
-                latency: link.latency,
-                spacing: link.spacing,
-                threads: link.threads,
-                curve,
-            });
+            let (from, to) = (tier(&link.from)?, tier(&link.to)?);
+            let (latency, spacing, threads) = (link.latency, link.spacing, link.threads);
+            let mut link =
+                Link { from, to, latency, spacing, threads, curve, busy: link.busy.unwrap_or(0.0) };
+            if given.is_none() {
+                link.busy = machine.usual_busy(&link);
+            }
+            machine.links.push(link);
         }
         machine.check()?;
         machine.complete();
@@ -367,6 +424,55 @@ impl Machine {
         }
     }
 
+    /// How busy the copy threads of a link are where nobody says: engines move what cannot be worked on in place (a GPU's
+    /// host memory, disks); memory that is slowed down leaves its threads asleep most of the time; everything else is loads and
+    /// stores.
+    fn usual_busy(&self, link: &Link) -> f64 {
+        let ends = [link.from, link.to].map(|tier| self.tier(tier));
+        if ends.iter().any(|tier| !tier.computable) {
+            0.0
+        } else if ends.iter().any(|tier| tier.backing == Backing::Throttled) {
+            (link.speed().0 / f64::from(link.threads.max(1)) / CORE_COPIES.0).min(1.0)
+        } else {
+            1.0
+        }
+    }
+
+    /// The cores that kernels and copies share; `None` where nobody stated how many there are.
+    pub fn cores(&self) -> Option<f64> {
+        (!self.compute.assumed).then_some(f64::from(self.compute.threads))
+    }
+
+    /// The same machine with a number of copy threads for each link whose bytes cores move.
+    pub fn with_copy_threads(mut self, threads: impl Fn(&Link) -> u32) -> Machine {
+        for link in self.links.iter_mut().filter(|link| link.busy > 0.0) {
+            link.threads = threads(link).max(1);
+        }
+        self
+    }
+
+    /// The same machine with those copy threads that somebody chose.
+    pub fn staffed(mut self, chosen: &[CopyThreads]) -> Machine {
+        for CopyThreads { from, to, threads } in chosen {
+            let (from, to) = (self.tier_named(from), self.tier_named(to));
+            let link = self.links.iter_mut().find(|l| Some(l.from) == from && Some(l.to) == to);
+            if let Some(link) = link {
+                link.threads = (*threads).max(1);
+            }
+        }
+        self
+    }
+
+    /// The copy threads of every link whose bytes cores move that kernels could use; none where nobody stated how many cores
+    /// there are.
+    pub fn copy_threads(&self) -> Vec<CopyThreads> {
+        let links = self.links.iter().filter(|link| link.busy > 0.0 && self.cores().is_some());
+        let name = |tier: TierId| self.tier(tier).name.clone();
+        let chosen =
+            |link: &Link| CopyThreads { from: name(link.from), to: name(link.to), threads: link.threads };
+        links.map(chosen).collect()
+    }
+
     /// Writes the machine in its TOML form; `parse` reads it back the same.
     pub fn to_toml(&self) -> String {
         use text::Exact;
@@ -376,6 +482,7 @@ impl Machine {
             latency: link.latency,
             spacing: link.spacing,
             threads: link.threads,
+            busy: Some(link.busy).filter(|busy| *busy != self.usual_busy(link)),
             bandwidth: link.curve.iter().map(|(t, b)| (t.to_string(), b.exact())).collect(),
         });
         let file = File {
@@ -472,6 +579,9 @@ impl Machine {
                     "{at}: a spacing of {spacing} is more than the latency, {}",
                     link.latency
                 ));
+            }
+            if !(0.0..=1.0).contains(&link.busy) {
+                return wrong(format!("{at}: busy is {}; it is a share between 0 and 1", link.busy));
             }
             if link.curve.iter().any(|(_, b)| !speed_ok(*b)) {
                 return wrong(format!("{at}: bandwidth must be above zero"));

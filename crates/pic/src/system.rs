@@ -188,6 +188,7 @@ pub fn machine(
         latency: Nanos::ZERO,
         curve: vec![(1, speed)],
         threads: copiers,
+        busy: 0.0,
     };
     let page = Bytes(4096);
     let quick = Bandwidth(10e9);

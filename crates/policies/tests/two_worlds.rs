@@ -58,7 +58,7 @@ fn decisions_are_the_same_in_both_worlds_and_results_as_in_fast_memory() {
         for kernel in trace.kernels.iter_mut().filter(|kernel| kernel.phase == Phase::Update) {
             kernel.beside = random.bool();
         }
-        tight.beside = random.bool().then_some(Beside { bandwidth: Bandwidth::gb(1.0) });
+        tight.beside = random.bool().then_some(Beside { bandwidth: Bandwidth::gb(1.0), threads: 0 });
         let roomy = tight.clone().with_capacity(TierId(0), Bytes::mib(1));
         let stage = |machine: &Machine| {
             Stage::new(Host::open(machine).expect("a little memory"), Scramble::default())

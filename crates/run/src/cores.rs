@@ -7,6 +7,15 @@
 use std::mem;
 use std::os::unix::thread::{JoinHandleExt, RawPthread};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The time that all threads of this program have had a core for, since it began.
+pub fn time_used() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is ours to write.
+    let told = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    if told == 0 { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
+}
 
 /// A set of cores.
 #[derive(Clone, Copy)]

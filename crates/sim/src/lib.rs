@@ -19,7 +19,7 @@ pub mod world;
 use std::collections::{BTreeMap, VecDeque};
 
 use tiercel_core::{
-    Backend, Bytes, CopyError, CopyOrder, Locked, Machine, Nanos, Place, Span, Ticket, TierId,
+    Backend, Bytes, CopyError, CopyOrder, Link, Locked, Machine, Nanos, Place, Span, Ticket, TierId,
 };
 use tiercel_workload::Tensor;
 
@@ -184,7 +184,8 @@ impl Sim {
             at_work.into_iter().partition(|ticket| begins(ticket) <= clock);
         let copies = flowing.iter().map(|ticket| {
             let lane = self.transfers[ticket].lane;
-            Demand::copy(lane.0, lane.1, self.speed(lane))
+            let cores = self.machine.link(lane.0, lane.1).map_or(0.0, Link::cores);
+            Demand::copy(lane.0, lane.1, self.speed(lane), cores)
         });
         let running = || kernel.as_deref().into_iter().chain(self.aside.front().map(|(_, aside)| aside));
         let demands: Vec<Demand> = copies.chain(running().map(|k| k.demand.clone())).collect();
@@ -247,8 +248,8 @@ impl Sim {
         }
     }
 
-    /// A kernel that is about to run, and would take so much longer than alone.
-    fn running(&mut self, work: &Work<'_>, longer: f64) -> Running {
+    /// A kernel that is about to run on so many cores, and would take so much longer than alone.
+    fn running(&mut self, work: &Work<'_>, longer: f64, cores: f64) -> Running {
         let alone = if work.cached {
             let time = self.times.cached(&self.machine, work.kernel, work.traffic);
             scaled(time, work.kernel.factor)
@@ -258,7 +259,7 @@ impl Sim {
             self.times.chosen(&self.machine, work.kernel, &self.tiers)
         };
         let alone = alone.0.max(1) as f64 + longer;
-        let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9);
+        let demand = Demand::kernel(&self.machine, work.traffic, alone / 1e9, cores);
         Running { began: self.clock, remaining: 1.0, alone, demand }
     }
 
@@ -354,7 +355,7 @@ impl Locked for Sim {
 impl Sim {
     /// Runs a kernel, in a world where no bytes are touched.
     pub fn compute(&mut self, work: &Work<'_>) {
-        let mut running = self.running(work, 0.0);
+        let mut running = self.running(work, 0.0, self.machine.cores().unwrap_or(0.0));
         while !self.advance(Some(&mut running)) {}
         self.tick();
     }
@@ -366,7 +367,7 @@ impl Sim {
             return None;
         };
         let bytes: Bytes = work.traffic.iter().map(|t| t.read + t.write).sum();
-        let running = self.running(work, bytes.0 as f64 / beside.bandwidth.0 * 1e9);
+        let running = self.running(work, bytes.0 as f64 / beside.bandwidth.0 * 1e9, beside.threads.into());
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.open.begin(ticket);
@@ -407,9 +408,13 @@ pub fn beside(
     copies: &[(TierId, TierId)],
 ) -> Vec<f64> {
     let seconds = alone.0.max(1) as f64 / 1e9;
-    let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds)];
-    let speed = |(from, to)| machine.link(from, to).map_or(0.0, |link| link.speed().0);
-    demands.extend(copies.iter().map(|lane| Demand::copy(lane.0, lane.1, speed(*lane))));
+    let cores = machine.cores().unwrap_or(0.0);
+    let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds, cores)];
+    demands.extend(copies.iter().map(|&(from, to)| {
+        let link = machine.link(from, to);
+        let speed = link.map_or(0.0, |link| link.speed().0);
+        Demand::copy(from, to, speed, link.map_or(0.0, Link::cores))
+    }));
     Shares::new(machine).divide(&demands)
 }
 

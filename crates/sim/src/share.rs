@@ -1,7 +1,7 @@
 //! Divides the tiers' bandwidths among the copies and the kernel that want them.
 //!
-//! All flows are raised together until one resource (a tier's read, write or combined bandwidth, or the turns that its
-//! directions take) is used up; the
+//! All flows are raised together until one resource (a tier's read, write or combined bandwidth, the turns that its
+//! directions take, or the cores that compute and copy) is used up; the
 //! flows that use it stay there and the others go on: max-min fairness in shares of what each could use alone.
 
 use tiercel_core::{Machine, TierId, Traffic};
@@ -16,17 +16,25 @@ pub(super) struct Demand {
 enum Resource {
     Read(TierId),
     Write(TierId),
+    Cores,
 }
 
 impl Demand {
-    /// A copy at full speed.
-    pub(super) fn copy(from: TierId, to: TierId, speed: f64) -> Demand {
-        Demand { draws: vec![(Resource::Read(from), speed), (Resource::Write(to), speed)] }
+    /// A copy at full speed, by so many cores.
+    pub(super) fn copy(from: TierId, to: TierId, speed: f64, cores: f64) -> Demand {
+        let mut draws = vec![(Resource::Read(from), speed), (Resource::Write(to), speed)];
+        if cores > 0.0 {
+            draws.push((Resource::Cores, cores));
+        }
+        Demand { draws }
     }
 
-    /// A kernel that takes `seconds` alone, as far as it contends with copies at all.
-    pub(super) fn kernel(machine: &Machine, traffic: &[Traffic], seconds: f64) -> Demand {
+    /// A kernel that takes `seconds` alone, as far as it contends with copies at all, on so many cores.
+    pub(super) fn kernel(machine: &Machine, traffic: &[Traffic], seconds: f64, cores: f64) -> Demand {
         let mut draws = Vec::new();
+        if cores > 0.0 {
+            draws.push((Resource::Cores, cores));
+        }
         for t in traffic {
             let tier = machine.tier(t.tier);
             for (resource, bytes, most) in [
@@ -58,6 +66,8 @@ struct Limit {
     read: f64,
     /// What a byte written a second uses of it.
     write: f64,
+    /// What a core that is busy uses of it.
+    core: f64,
 }
 
 impl Limit {
@@ -65,6 +75,7 @@ impl Limit {
         match resource {
             Resource::Read(tier) if tier == self.tier => self.read,
             Resource::Write(tier) if tier == self.tier => self.write,
+            Resource::Cores => self.core,
             _ => 0.0,
         }
     }
@@ -74,12 +85,14 @@ impl Shares {
     pub(super) fn new(machine: &Machine) -> Shares {
         let mut limits = Vec::new();
         for (id, tier) in machine.tier_ids().zip(&machine.tiers) {
-            let limit = |read, write| Limit { tier: id, read, write };
+            let limit = |read, write| Limit { tier: id, read, write, core: 0.0 };
             limits.push((tier.read.0, limit(1.0, 0.0)));
             limits.push((tier.write.0, limit(0.0, 1.0)));
             limits.extend(tier.combined.map(|both| (both.0, limit(1.0, 1.0))));
             limits.extend(tier.duplex.map(|turns| (turns, limit(1.0 / tier.read.0, 1.0 / tier.write.0))));
         }
+        let cores = Limit { tier: TierId(0), read: 0.0, write: 0.0, core: 1.0 };
+        limits.extend(machine.cores().map(|count| (count, cores)));
         Shares { limits }
     }
 
@@ -159,13 +172,13 @@ mod tests {
     #[test]
     fn a_flow_alone_gets_all_it_wants() {
         let shares = Shares::new(&machine(1.0));
-        assert_eq!(shares.divide(&[Demand::copy(SLOW, FAST, 40e9)]), [1.0]);
+        assert_eq!(shares.divide(&[Demand::copy(SLOW, FAST, 40e9, 0.0)]), [1.0]);
     }
 
     #[test]
     fn both_directions_share_what_the_tier_can_do_at_once() {
         let shares = Shares::new(&machine(1.0));
-        let both = [Demand::copy(SLOW, FAST, 40e9), Demand::copy(FAST, SLOW, 10e9)];
+        let both = [Demand::copy(SLOW, FAST, 40e9, 0.0), Demand::copy(FAST, SLOW, 10e9, 0.0)];
         assert_eq!(shares.divide(&both), [0.8, 0.8]);
     }
 
@@ -173,7 +186,7 @@ mod tests {
     fn directions_that_take_turns_are_slower_together_and_not_alone() {
         let mut machine = machine(1.0);
         machine.tiers[1].combined = None;
-        let (up, down) = (Demand::copy(SLOW, FAST, 40e9), Demand::copy(FAST, SLOW, 10e9));
+        let (up, down) = (Demand::copy(SLOW, FAST, 40e9, 0.0), Demand::copy(FAST, SLOW, 10e9, 0.0));
         for (duplex, together) in [(1.0, 0.5), (1.5, 0.75), (2.0, 1.0)] {
             machine.tiers[1].duplex = Some(duplex);
             let shares = Shares::new(&machine);
@@ -188,18 +201,33 @@ mod tests {
         for (contention, expected) in [(1.0, [0.5, 0.5]), (0.0, [1.0, 1.0])] {
             let machine = machine(contention);
             let reads = Traffic { tier: SLOW, read: Bytes(40_000_000_000), write: Bytes::ZERO };
-            let kernel = Demand::kernel(&machine, &[reads], 1.0);
-            let copy = Demand::copy(SLOW, FAST, 40e9);
+            let kernel = Demand::kernel(&machine, &[reads], 1.0, 0.0);
+            let copy = Demand::copy(SLOW, FAST, 40e9, 0.0);
             assert_eq!(Shares::new(&machine).divide(&[copy, kernel]), expected);
         }
+    }
+
+    #[test]
+    fn cores_that_copy_are_taken_from_the_kernel_and_engines_are_not() {
+        let mut machine = machine(0.0);
+        machine.compute = tiercel_core::Compute::new(8, 100.0);
+        let kernel = Demand::kernel(&machine, &[], 1.0, 8.0);
+        let copy = |cores| Demand::copy(SLOW, FAST, 10e9, cores);
+        let shares = Shares::new(&machine);
+        assert_eq!(shares.divide(&[kernel.clone(), copy(2.0)]), [0.8, 0.8]);
+        assert_eq!(shares.divide(&[kernel.clone(), copy(0.0)]), [1.0, 1.0]);
+        // Two directions with as many cores as there are leave each a third.
+        assert_eq!(shares.divide(&[kernel, copy(8.0), copy(8.0)]), [1.0 / 3.0; 3]);
+        // What nobody computes beside has all of them.
+        assert_eq!(shares.divide(&[copy(8.0)]), [1.0]);
     }
 
     #[test]
     fn what_one_flow_cannot_use_goes_to_the_others() {
         let machine = machine(1.0);
         let writes = Traffic { tier: SLOW, read: Bytes::ZERO, write: Bytes(10_000_000_000) };
-        let kernel = Demand::kernel(&machine, &[writes], 1.0);
-        let flows = [Demand::copy(FAST, SLOW, 10e9), kernel, Demand::copy(SLOW, FAST, 20e9)];
+        let kernel = Demand::kernel(&machine, &[writes], 1.0, 0.0);
+        let flows = [Demand::copy(FAST, SLOW, 10e9, 0.0), kernel, Demand::copy(SLOW, FAST, 20e9, 0.0)];
         assert_eq!(Shares::new(&machine).divide(&flows), [0.5, 0.5, 1.0]);
     }
 }

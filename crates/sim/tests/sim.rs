@@ -78,7 +78,7 @@ fn work<'a>(kernel: &'a Kernel, traffic: &'a [Traffic]) -> Work<'a> {
 #[test]
 fn a_kernel_beside_others_takes_none_of_their_time() {
     let mut machine = machine(0.0);
-    machine.beside = Some(Beside { bandwidth: Bandwidth::gb(1.0) });
+    machine.beside = Some(Beside { bandwidth: Bandwidth::gb(1.0), threads: 0 });
     let mut sim = Sim::new(machine);
     let kernel = kernel(1_000);
     let traffic = [Traffic { tier: FAST, read: Bytes(3_000), write: Bytes(1_000) }];

@@ -151,6 +151,7 @@ fn play(
     let model = beside_measured_times(&machine);
     let setting = Setting::of(&task.training, &model, times).with(options);
     let (predicted, mut prepared) = predict(system, &setting)?;
+    let machine = prepared.staffed(&machine);
     let rewritten = prepared.rewritten.take();
     let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
     let settings = Settings { lookahead: prepared.lookahead, ..Settings::default() };

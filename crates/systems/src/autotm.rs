@@ -1,5 +1,6 @@
 //! AutoTM (sections 3 and 7): an optimal plan is made ahead of time and played.
 
+use crate::copiers::Copies;
 use crate::planning::{Planner, follow};
 use crate::{Room, System};
 
@@ -9,6 +10,7 @@ pub(crate) const STATIC: System = System {
     about: "planned ahead: every tensor stays on one tier",
     paper: "AutoTM, ASPLOS 2020",
     room: Room::Given,
+    copies: Copies::Awaited,
     plans: true,
     prepare: |setting| follow(Planner::Static, setting),
 };
@@ -25,6 +27,7 @@ pub(crate) const SYNC: System = System {
 pub(crate) const ASYNC: System = System {
     name: "autotm-async",
     about: "planned ahead: tensors move while kernels run",
+    copies: Copies::Beside,
     prepare: |setting| follow(Planner::Asynchronous, setting),
     ..STATIC
 };

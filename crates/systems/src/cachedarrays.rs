@@ -2,6 +2,7 @@
 
 use tiercel_policies::{CachedArrays, Mode};
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
 
 /// Where the modes were published.
@@ -13,6 +14,7 @@ pub(crate) const NONE: System = System {
     about: "born in slow memory and fetched before every use, freed between iterations",
     paper: PAPER,
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared::policy(CachedArrays::new(Mode::NONE))),
 };

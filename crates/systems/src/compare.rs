@@ -90,7 +90,7 @@ impl Grid<'_> {
             let mut amounts: Vec<(usize, Bytes)> = self
                 .fast
                 .iter()
-                .map(|fast| fast.bytes(peaks[work], self.machine.grain()))
+                .map(|fast| fast.machine(self.works[work].1.trace(), self.machine).tiers[0].capacity)
                 .enumerate()
                 .collect();
             amounts.sort_by_key(|(_, fast)| *fast);

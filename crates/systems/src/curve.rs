@@ -36,7 +36,7 @@ impl Price {
 }
 
 /// The least fast memory with which an iteration takes no more than `1 + within` times as long as with everything fast,
-/// to a hundredth of the peak, and the run that shows it; `None` where not even room for everything is enough.
+/// to a hundredth of the peak, and the run that shows it; `None` where not even room for everything, or all that the machine has, is enough.
 ///
 /// More memory is taken to help. Where it does not, as by an accident of layout, there may be less that is enough.
 pub fn least_fast(
@@ -59,7 +59,7 @@ pub fn least_fast(
         run
     };
     // Memory comes in pieces: a little more than the peak holds everything in one.
-    let most = Fast::Share(1.25).bytes(peak, grain);
+    let most = Fast::Share(1.25).bytes(peak, grain).min(setting.machine.tiers[0].capacity);
     let mut best = attempt(most)?;
     if best.time().0 as f64 > limit {
         return Ok(None);

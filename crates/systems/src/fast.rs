@@ -13,6 +13,8 @@ pub enum Fast {
     Share(f64),
     /// So many bytes.
     Amount(Bytes),
+    /// All that the machine has.
+    All,
 }
 
 /// Why a text is no amount of fast memory.
@@ -20,28 +22,56 @@ pub enum Fast {
 pub enum FastError {
     /// It is neither a share nor a size, or one that makes no sense.
     #[error(
-        "`{0}` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB"
+        "`{0}` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB, nor `all`"
     )]
     Form(String),
     /// A bare number: a share and a size are both likely, and far apart.
     #[error("`{0}` has no unit; {0}% is a share of the peak, {0}GiB a size, and {0}B are so many bytes")]
     Unit(String),
+    /// More than there is.
+    #[error("{wanted} of fast memory are more than the {there} of {tier} that `{machine}` has")]
+    More {
+        /// What was asked for.
+        wanted: Bytes,
+        /// What there is.
+        there: Bytes,
+        /// The tier.
+        tier: String,
+        /// The machine.
+        machine: String,
+    },
 }
 
 impl Fast {
-    /// The bytes, of which a trace with this peak wants as many in whole grains of a heap.
+    /// The bytes, of which a trace with this peak wants as many in whole grains of a heap; as many as there are of something
+    /// where all are wanted.
     pub fn bytes(self, peak: Bytes, grain: Bytes) -> Bytes {
         let bytes = match self {
             Fast::Share(share) => Bytes((peak.0 as f64 * share).ceil() as u64),
             Fast::Amount(bytes) => bytes,
+            Fast::All => return Bytes(u64::MAX),
         };
         bytes.max(grain).round_up(grain).unwrap_or(bytes)
     }
 
-    /// The machine with so much fast memory for a trace.
+    /// The same on a machine: a share is never more than the fastest tier has, and an amount that is more is an error.
+    pub fn on(self, machine: &Machine, peak: Bytes) -> Result<Bytes, FastError> {
+        let (tier, wanted) = (&machine.tiers[0], self.bytes(peak, machine.grain()));
+        match self {
+            Fast::Amount(asked) if asked > tier.capacity => Err(FastError::More {
+                wanted: asked,
+                there: tier.capacity,
+                tier: tier.name.clone(),
+                machine: machine.name.clone(),
+            }),
+            _ => Ok(wanted.min(tier.capacity)),
+        }
+    }
+
+    /// The machine with so much fast memory for a trace, and never more than it has.
     pub fn machine(self, trace: &Trace, machine: &Machine) -> Machine {
-        let peak = Lifetimes::new(trace).peak().1;
-        machine.clone().with_capacity(TierId(0), self.bytes(peak, machine.grain()))
+        let wanted = self.bytes(Lifetimes::new(trace).peak().1, machine.grain());
+        machine.clone().with_capacity(TierId(0), wanted.min(machine.tiers[0].capacity))
     }
 }
 
@@ -53,6 +83,9 @@ impl FromStr for Fast {
         let text = text.trim();
         if text.parse::<f64>().is_ok_and(|number| number > 0.0 && number.is_finite()) {
             return Err(FastError::Unit(text.to_string()));
+        }
+        if text == "all" {
+            return Ok(Fast::All);
         }
         match text.strip_suffix('%') {
             Some(share) => {
@@ -72,6 +105,7 @@ impl fmt::Display for Fast {
         match self {
             Fast::Share(share) => f.pad(&format!("{}%", (share * 1e6).round() / 1e4)),
             Fast::Amount(bytes) => bytes.fmt(f),
+            Fast::All => f.pad("all"),
         }
     }
 }
@@ -87,6 +121,7 @@ mod tests {
             (" 12.5 %", Fast::Share(0.125), "12.5%"),
             ("8GiB", Fast::Amount(Bytes::gib(8)), "8 GiB"),
             ("64B", Fast::Amount(Bytes(64)), "64 B"),
+            ("all", Fast::All, "all"),
         ] {
             assert_eq!(text.parse(), Ok(fast));
             assert_eq!(fast.to_string(), printed);
@@ -97,6 +132,19 @@ mod tests {
         for text in ["20", "0.2", "64"] {
             assert_eq!(text.parse::<Fast>(), Err(FastError::Unit(text.to_string())));
         }
+    }
+
+    #[test]
+    fn no_more_than_there_is() {
+        let machine = tiercel_profile::machines::named("redl").expect("it ships");
+        let there = machine.tiers[0].capacity;
+        let on = |fast: Fast| fast.on(&machine, Bytes(there.0 * 2));
+        assert_eq!(on(Fast::All), Ok(there));
+        assert_eq!(on(Fast::Share(0.5)), Ok(there));
+        assert_eq!(on(Fast::Share(0.9)), Ok(there));
+        assert_eq!(on(Fast::Amount(Bytes::gib(1))), Ok(Bytes::gib(1)));
+        let error = on(Fast::Amount(Bytes::gib(100))).expect_err("too much").to_string();
+        assert_eq!(error, "100 GiB of fast memory are more than the 59.6 GiB of dram that `redl` has");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use tiercel_policies::{Birthplace, Fixed};
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System, SystemError};
 
 /// The goal.
@@ -10,6 +11,7 @@ pub(crate) const FAST_ONLY: System = System {
     about: "everything in fast memory, of which there is enough: the goal",
     paper: "a baseline of all papers",
     room: Room::AllFast,
+    copies: Copies::Awaited,
     plans: false,
     prepare: |_| prepare(Birthplace::FastOnly),
 };
@@ -20,6 +22,7 @@ pub(crate) const SLOW_ONLY: System = System {
     about: "everything in slow memory; brought to fast memory only where kernels cannot do without",
     paper: "a baseline of all papers",
     room: Room::AllSlow,
+    copies: Copies::Awaited,
     plans: false,
     prepare: |_| prepare(Birthplace::SlowOnly),
 };
@@ -30,6 +33,7 @@ pub(crate) const FIRST_TOUCH: System = System {
     about: "fast memory until it is full, and no second thought: NUMA's default",
     paper: "a baseline of AutoTM, Sentinel and ReDL",
     room: Room::Given,
+    copies: Copies::Awaited,
     plans: false,
     prepare: |_| prepare(Birthplace::FirstTouch),
 };

@@ -39,6 +39,7 @@
 mod autotm;
 mod cachedarrays;
 pub mod compare;
+mod copiers;
 pub mod curve;
 mod experience;
 mod fast;
@@ -57,11 +58,12 @@ mod tiercel;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tiercel_core::{Bytes, Machine, Nanos, Policy, TierId, Traffic};
+use tiercel_core::{Bytes, CopyThreads, Machine, Nanos, Policy, TierId, Traffic};
 use tiercel_plan::{Flaw, Implementation, PlanError};
 use tiercel_sim::KernelTime;
 use tiercel_workload::{Kernel, Program, Trace, spelling};
 
+use copiers::Copies;
 pub use experience::Experience;
 pub use fast::{Fast, FastError};
 pub use parallel::each;
@@ -104,6 +106,8 @@ pub struct System {
     pub paper: &'static str,
     /// The memory that it is given.
     pub(crate) room: Room,
+    /// When it copies.
+    pub(crate) copies: Copies,
     /// Whether it plans ahead, for which it must know how long kernels take.
     pub plans: bool,
     pub(crate) prepare: fn(&Setting<'_>) -> Result<Prepared, SystemError>,
@@ -206,6 +210,8 @@ pub struct Prepared {
     pub warmup: u32,
     /// How many kernels ahead the policy hears what comes.
     pub lookahead: usize,
+    /// The threads that copy in each direction, where it chose them.
+    pub copy_threads: Vec<CopyThreads>,
     /// What it decided ahead of time, where it did.
     pub planned: Option<Planned>,
     /// The program that it runs instead of the one that it was given: one that computes the same, with some of it
@@ -216,9 +222,16 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// The machine with the copy threads that were chosen.
+    pub fn staffed(&self, machine: &Machine) -> Machine {
+        machine.clone().staffed(&self.copy_threads)
+    }
+
     /// A policy as it is.
     pub fn plain(policy: Box<dyn Policy>) -> Prepared {
-        Prepared { policy, warmup: 1, lookahead: 0, planned: None, rewritten: None, implemented: None }
+        let copy_threads = Vec::new();
+        let (planned, rewritten, implemented) = (None, None, None);
+        Prepared { policy, warmup: 1, lookahead: 0, copy_threads, planned, rewritten, implemented }
     }
 
     /// A policy that needs one iteration until memory looks as it does at the start of every later one.
@@ -316,7 +329,7 @@ pub fn named(name: &str) -> Result<&'static System, SystemError> {
 impl System {
     /// Wires the system up: plans where it plans ahead, and hands over its policy.
     pub fn prepare(&self, setting: &Setting<'_>) -> Result<Prepared, SystemError> {
-        let mut prepared = (self.prepare)(setting)?;
+        let mut prepared = copiers::prepare(self, setting)?;
         prepared.lookahead = setting.options.lookahead.unwrap_or(prepared.lookahead);
         Ok(prepared)
     }

@@ -2,6 +2,7 @@
 
 use tiercel_policies::MemoryMode;
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
 
 /// A program that frees memory as soon as it can (CachedArrays' `2LM: M`).
@@ -10,6 +11,7 @@ pub(crate) const MEMORY_MODE: System = System {
     about: "fast memory as a direct-mapped hardware cache of the slow tier",
     paper: "a baseline of AutoTM, CachedArrays and Sentinel",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared::policy(MemoryMode::new(true))),
 };

@@ -2,6 +2,7 @@
 
 use tiercel_policies::{Ial, UnifiedMemory};
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
 
 /// The improved active list.
@@ -10,6 +11,7 @@ pub(crate) const IAL: System = System {
     about: "pages move by active and inactive lists, now and then",
     paper: "Sentinel's baseline, HPCA 2021",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Ial::default()) }),
 };
@@ -20,6 +22,7 @@ pub(crate) const UNIFIED_MEMORY: System = System {
     about: "pages move when a kernel touches them, the least recently used make room",
     paper: "CUDA",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared::policy(UnifiedMemory::new())),
 };

@@ -138,5 +138,6 @@ pub fn play(planned: Planned, trace: &Trace, machine: &Machine) -> Result<Prepar
     if planned.heeded {
         policy = policy.heeding(&planned.plan, trace, machine)?;
     }
-    Ok(Prepared { planned: Some(planned), implemented, ..Prepared::policy(policy) })
+    let copy_threads = planned.plan.copy_threads.clone();
+    Ok(Prepared { copy_threads, planned: Some(planned), implemented, ..Prepared::policy(policy) })
 }

@@ -2,6 +2,7 @@
 
 use tiercel_policies::Redl;
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
 
 /// ReDL.
@@ -10,6 +11,7 @@ pub(crate) const REDL: System = System {
     about: "short-lived objects move when idle, the others by periods; late moves leave kernels on slow memory",
     paper: "ReDL",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared::policy(Redl::new())),
 };

@@ -2,6 +2,7 @@
 
 use tiercel_policies::Sentinel;
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
 
 /// Sentinel.
@@ -10,6 +11,7 @@ pub(crate) const SENTINEL: System = System {
     about: "profiles an iteration, keeps what lives briefly in a zone and moves the rest by intervals",
     paper: "Sentinel, HPCA 2021",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared::policy(Sentinel::new())),
 };

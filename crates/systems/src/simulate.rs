@@ -127,8 +127,9 @@ pub fn simulate_prepared(
     iterations: u32,
     recording: Recording,
 ) -> Result<Run, SystemError> {
-    let Setting { machine, times, .. } = *setting;
-    let Prepared { mut policy, warmup, lookahead, planned, rewritten, implemented } = prepared;
+    let machine = &prepared.staffed(setting.machine);
+    let times = setting.times;
+    let Prepared { mut policy, warmup, lookahead, planned, rewritten, implemented, .. } = prepared;
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
     let trace = implemented.as_deref().unwrap_or(trace);
     let sim = Sim::with_times(machine.clone(), times.clone());

@@ -2,6 +2,7 @@
 
 use tiercel_policies::{Capuchin, Vdnn};
 
+use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
 
 /// vDNN.
@@ -10,6 +11,7 @@ pub(crate) const VDNN: System = System {
     about: "inputs of convolutions leave after their forward use and are fetched a layer ahead",
     paper: "vDNN, MICRO 2016",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared { warmup: 2, ..Prepared::policy(Vdnn::new()) }),
 };
@@ -20,6 +22,7 @@ pub(crate) const CAPUCHIN: System = System {
     about: "measures an iteration, then swaps what is idle longest, fetched as early as was late before",
     paper: "Capuchin, ASPLOS 2020",
     room: Room::Given,
+    copies: Copies::Mixed,
     plans: false,
     prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Capuchin::new()) }),
 };

@@ -22,6 +22,7 @@ use tiercel_workload::{Lifetimes, Program};
 
 use crate::autotm::{STATIC, SYNC};
 use crate::cachedarrays::{LM, LMP};
+use crate::copiers::Copies;
 use crate::fixed::FIRST_TOUCH;
 use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
@@ -37,6 +38,7 @@ pub(crate) const TIERCEL: System = System {
     about: "planned ahead: tensors move while kernels run, whole or in parts, or are computed again",
     paper: "this project",
     room: Room::Given,
+    copies: Copies::Beside,
     plans: true,
     prepare,
 };

@@ -65,6 +65,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         latency: Nanos::ZERO,
         curve: vec![(1, speed)],
         threads: 1,
+        busy: 0.0,
     };
     let mut machine = Machine {
         name: "training".to_string(),

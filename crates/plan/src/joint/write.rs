@@ -70,6 +70,7 @@ pub(crate) fn plan(
         repeats,
         parts_bytes: None,
         beside_bytes: None,
+        copy_threads: machine.copy_threads(),
         outline: None,
     };
     let _ = base;

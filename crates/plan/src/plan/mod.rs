@@ -10,7 +10,7 @@ pub(crate) mod residence;
 pub mod verify;
 
 use serde::{Deserialize, Serialize};
-use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_core::{Bytes, CopyThreads, Machine, TierId};
 use tiercel_workload::repeated::Rerun;
 use tiercel_workload::rewriting::Rewriting;
 use tiercel_workload::{Program, Trace};
@@ -61,6 +61,9 @@ pub struct Plan {
     /// The size above which tables of the program, as the plan is for it, have their rows updated beside what follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bytes: Option<u64>,
+    /// The threads that copy in each direction, where cores do and the plan says how many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copy_threads: Vec<CopyThreads>,
     /// What the trace that it is for looks like, where the plan says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outline: Option<Outline>,
@@ -157,6 +160,7 @@ impl Plan {
             repeats: Vec::new(),
             parts_bytes: None,
             beside_bytes: None,
+            copy_threads: machine.copy_threads(),
             outline: None,
         };
         for (item, path) in problem.items.iter().zip(&solution.paths) {

@@ -16,7 +16,7 @@ pub fn train(program: Program) -> (Vec<u32>, u64) {
 /// The same on a machine that runs kernels beside others.
 #[allow(dead_code)] // Not every test has such kernels.
 pub fn train_beside(program: Program) -> (Vec<u32>, u64) {
-    train_on(program, Some(Beside { bandwidth: Bandwidth::gb(1.0) }))
+    train_on(program, Some(Beside { bandwidth: Bandwidth::gb(1.0), threads: 0 }))
 }
 
 fn train_on(program: Program, beside: Option<Beside>) -> (Vec<u32>, u64) {

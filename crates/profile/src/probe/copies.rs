@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tiercel_core::{
     Backend, Backing, Bandwidth, Bytes, CopyOrder, Error, Link, Machine, Nanos, Place, Ticket, Tier, TierId,
 };
-use tiercel_run::Host;
+use tiercel_run::{Host, cores};
 
 use super::{ProbeError, median};
 
@@ -15,6 +15,8 @@ pub(super) struct Direction {
     pub(super) latency: Nanos,
     /// Of a file: the time that each copy adds to many at once.
     pub(super) spacing: Option<Nanos>,
+    /// For each point of the curve, the share of its threads' time in which they were busy.
+    pub(super) busy: Vec<f64>,
 }
 
 impl Direction {
@@ -25,6 +27,12 @@ impl Direction {
         let near = if self.spacing.is_some() { 0.9 } else { 0.97 };
         let enough = self.curve.iter().find(|(_, speed)| speed.0 >= most * near);
         enough.map_or(1, |(threads, _)| *threads)
+    }
+
+    /// How busy those threads are.
+    pub(super) fn busy(&self) -> f64 {
+        let at = self.curve.iter().position(|(threads, _)| *threads == self.threads());
+        at.and_then(|at| self.busy.get(at)).copied().unwrap_or(1.0)
     }
 }
 
@@ -53,7 +61,7 @@ const PASS: Duration = Duration::from_millis(400);
 pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<Copies, ProbeError> {
     let file = ends.iter().any(|tier| matches!(tier.backing, Backing::File(_)));
     let counts = if file { &FILE_THREADS[..] } else { counts };
-    let unknown = || Direction { curve: Vec::new(), latency: Nanos::ZERO, spacing: None };
+    let unknown = || Direction { curve: Vec::new(), latency: Nanos::ZERO, spacing: None, busy: Vec::new() };
     let mut copies = Copies { down: unknown(), up: unknown(), duplex: 0.0, buffered: false };
     for (at, &threads) in counts.iter().enumerate() {
         let mut host = Host::open(&pair(ends, size, threads))?;
@@ -61,7 +69,11 @@ pub(super) fn measure(ends: [&Tier; 2], size: Bytes, counts: &[u32]) -> Result<C
         // The first bytes that a file ever gets cost more than all later ones.
         let bytes = if file { warm(&mut host, size)? } else { size };
         for (direction, from, to) in [(&mut copies.down, 0, 1), (&mut copies.up, 1, 0)] {
+            let (began, busy) = (Instant::now(), cores::time_used());
             let speed = median(bytes, || copy(&mut host, from, to, bytes))?;
+            let busy = cores::time_used().saturating_sub(busy).as_secs_f64();
+            let there = began.elapsed().as_secs_f64() * f64::from(threads);
+            direction.busy.push((busy / there.max(1e-9) * 100.0).round().min(100.0) / 100.0);
             direction.curve.push((threads, speed));
             if at == 0 {
                 direction.latency = pages(&mut host, (from, to), 1)?;
@@ -88,6 +100,7 @@ fn pair(ends: [&Tier; 2], size: Bytes, threads: u32) -> Machine {
         spacing: None,
         curve: vec![(1, Bandwidth::gb(1.0))],
         threads,
+        busy: 0.0,
     };
     Machine {
         name: "probe".to_string(),

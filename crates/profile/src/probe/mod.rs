@@ -191,6 +191,7 @@ fn link(
         spacing: direction.spacing,
         threads: direction.threads(),
         curve: direction.curve.clone(),
+        busy: direction.busy(),
     };
     let both = [link(pair, pair + 1, &found.down), link(pair + 1, pair, &found.up)];
     let slow = &mut tiers[pair + 1];
