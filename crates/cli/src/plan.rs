@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use tiercel_core::{Bytes, Machine, Nanos};
+use tiercel_core::{Bytes, CopyThreads, Machine, Nanos};
 use tiercel_plan::recompute::fastest;
 use tiercel_plan::{Outline, Plan};
 use tiercel_systems::curve::{Price, least_fast};
@@ -238,6 +238,10 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "early_updates": plan.map(|plan| plan.early_updates),
         "parts_bytes": plan.and_then(|plan| plan.parts_bytes),
         "stall_ns": run.stall().0,
+        "kernels_fast_ns": run.split.fast.0,
+        "slow_memory_ns": run.split.slow.0,
+        "contention_ns": run.split.beside.0,
+        "copy_threads": run.machine.copy_threads(),
         "peak_fast_bytes": run.peak_fast().0,
         "layout_bytes": layout.map(|bytes| bytes.0),
         "used_memory_price": price.map(|price| price.used),
@@ -297,6 +301,12 @@ fn single(
     let slow_only = ends.slow_only.map_or("not possible".to_string(), |time| time.to_string());
     row("between", format!("fast-only {} and slow-only {slow_only}", ends.fast_only))?;
     row("moved", format!("{} fetched and {} evicted an iteration", run.fetched(), run.evicted()))?;
+    let threads = run.machine.copy_threads();
+    if !threads.is_empty() && run.fetched() + run.evicted() > Bytes::ZERO {
+        let each = |c: &CopyThreads| format!("{} from {} to {}", c.threads, c.from, c.to);
+        row("copy threads", threads.iter().map(each).collect::<Vec<_>>().join(", "))?;
+    }
+    row("kernels", run.split.to_string())?;
     if let Some(price) = Price::of(run, scene.peak) {
         let percent = price.share() * 100.0;
         row(

@@ -247,6 +247,7 @@ fn write_table(out: &mut String, scene: &Scene, run: &Run) -> std::fmt::Result {
     }
     let (fetched, evicted) = (Bytes(run.fetched().0 / n), Bytes(run.evicted().0 / n));
     row("moved", format!("{fetched} fetched and {evicted} evicted an iteration"))?;
+    row("kernels", run.split.to_string())?;
     let time: Nanos = run.iterations.iter().map(|i| i.time).sum();
     row("stall", format!("{:.1} % of the time", 100.0 * run.stall().seconds() / time.seconds().max(1e-9)))
 }

@@ -62,7 +62,7 @@ const fn figures(
 }
 
 /// Every column, in order.
-pub(crate) const COLUMNS: [Column; 18] = [
+pub(crate) const COLUMNS: [Column; 19] = [
     words("net", "network", "what ran", |r| named(&r.net)),
     figures(
         "batch",
@@ -122,6 +122,14 @@ pub(crate) const COLUMNS: [Column; 18] = [
         "share of the time that kernels waited",
         |r| r.stall_share().map(percent),
         Row::stall_share,
+    ),
+    figures(
+        "slower_share",
+        "kernels slower",
+        "share of the time by which kernels took longer than with everything in fast memory: because operands were in slower memory, \
+         because copies had cores and bandwidth, or because they ran again",
+        |r| r.slower_share().map(percent),
+        Row::slower_share,
     ),
     figures(
         "fetched_bytes",

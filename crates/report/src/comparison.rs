@@ -137,6 +137,14 @@ impl Row {
         (all > 0).then(|| self.stall_ns as f64 / all as f64)
     }
 
+    /// The share of the time by which kernels took longer than with everything in fast memory: what is longer, and is not
+    /// waiting.
+    pub fn slower_share(&self) -> Option<f64> {
+        let (time, fast) = (self.time()?, self.fast_only_ns?);
+        let longer = time.0.saturating_sub(self.stall().0).saturating_sub(fast);
+        (time.0 > 0).then(|| longer as f64 / time.0 as f64)
+    }
+
     /// Bytes that one iteration moved towards faster tiers.
     pub fn fetched(&self) -> Bytes {
         Bytes(self.each(self.fetched_bytes.0))

@@ -184,8 +184,7 @@ impl Sim {
             at_work.into_iter().partition(|ticket| begins(ticket) <= clock);
         let copies = flowing.iter().map(|ticket| {
             let lane = self.transfers[ticket].lane;
-            let cores = self.machine.link(lane.0, lane.1).map_or(0.0, Link::cores);
-            Demand::copy(lane.0, lane.1, self.speed(lane), cores)
+            Demand::copy(lane.0, lane.1, self.speed(lane), copying(&self.machine, lane))
         });
         let running = || kernel.as_deref().into_iter().chain(self.aside.front().map(|(_, aside)| aside));
         let demands: Vec<Demand> = copies.chain(running().map(|k| k.demand.clone())).collect();
@@ -411,11 +410,15 @@ pub fn beside(
     let cores = machine.cores().unwrap_or(0.0);
     let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds, cores)];
     demands.extend(copies.iter().map(|&(from, to)| {
-        let link = machine.link(from, to);
-        let speed = link.map_or(0.0, |link| link.speed().0);
-        Demand::copy(from, to, speed, link.map_or(0.0, Link::cores))
+        let speed = machine.link(from, to).map_or(0.0, |link| link.speed().0);
+        Demand::copy(from, to, speed, copying(machine, (from, to)))
     }));
     Shares::new(machine).divide(&demands)
+}
+
+/// The cores that are busy with a copy; with more threads than there are cores, all of them.
+fn copying(machine: &Machine, (from, to): (TierId, TierId)) -> f64 {
+    machine.link(from, to).map_or(0.0, Link::cores).min(machine.cores().unwrap_or(0.0))
 }
 
 /// How long it takes to copy `bytes` between two tiers with nothing else going on.

@@ -32,12 +32,14 @@ fn machine(contention: f64) -> Machine {
         to = "slow"
         latency = "100 ns"
         threads = 2
+        busy = 0.0
         bandwidth = { 1 = "2 GB/s", 2 = "4 GB/s" }
         [[link]]
         from = "slow"
         to = "fast"
         latency = "200 ns"
         threads = 1
+        busy = 0.0
         bandwidth = { 1 = "10 GB/s" }
     "#;
     let mut machine = Machine::parse(toml).unwrap();
@@ -188,6 +190,29 @@ fn a_kernel_and_the_copies_beside_it_share_the_slow_tier() {
         assert!(late <= 2, "{} at contention {contention}", sim.now());
         assert_eq!(sim.done(copy), Ok(copy_done));
     }
+}
+
+#[test]
+fn cores_that_copy_do_not_compute() {
+    // Eight cores compute for a millisecond; two of them are wanted for a copy that takes half of one.
+    let mut machine = machine(0.0);
+    machine.compute = tiercel_core::Compute::new(8, 1.0);
+    let time = |machine: &Machine| {
+        let mut sim = Sim::new(machine.clone());
+        sim.copy(order(FAST, SLOW, 2_000_000));
+        compute(&mut sim, 1_000_000, &[]);
+        sim.now().0
+    };
+    assert_eq!(time(&machine), 1_000_000, "an engine copies");
+    machine.links[0].busy = 1.0;
+    // Together they want ten: for 625 µs the kernel is at four fifths, so that an eighth of a millisecond is missing.
+    assert!(time(&machine).abs_diff(1_125_000) <= 200, "{}", time(&machine));
+    // A copy alone has its threads for itself, even where it has more of them than there are cores.
+    machine.compute.threads = 1;
+    let mut sim = Sim::new(machine);
+    let copy = sim.copy(order(FAST, SLOW, 2_000_000));
+    sim.wait(copy).unwrap();
+    assert!(sim.now().0.abs_diff(500_100) <= 2, "{}", sim.now());
 }
 
 #[test]

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(on(Fast::Share(0.9)), Ok(there));
         assert_eq!(on(Fast::Amount(Bytes::gib(1))), Ok(Bytes::gib(1)));
         let error = on(Fast::Amount(Bytes::gib(100))).expect_err("too much").to_string();
-        assert_eq!(error, "100 GiB of fast memory are more than the 59.6 GiB of dram that `redl` has");
+        assert_eq!(error, "100 GiB of fast memory are more than the 59.6 GiB of fast that `redl` has");
     }
 
     #[test]

@@ -52,6 +52,7 @@ mod redl;
 pub mod reproduce;
 mod sentinel;
 mod simulate;
+mod split;
 mod swaps;
 mod tiercel;
 
@@ -69,6 +70,7 @@ pub use fast::{Fast, FastError};
 pub use parallel::each;
 pub use planning::Planned;
 pub use simulate::{Recording, Run, predict, simulate, simulate_prepared, simulate_recorded};
+pub use split::Split;
 
 /// The system that is used where none is named.
 pub const DEFAULT: &str = "tiercel";

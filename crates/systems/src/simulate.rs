@@ -13,7 +13,7 @@ use tiercel_run::{Executor, Iteration};
 use tiercel_sim::{Sim, Work, World};
 use tiercel_workload::{Program, Tensor, Trace};
 
-use crate::{Planned, Prepared, Setting, System, SystemError};
+use crate::{Planned, Prepared, Setting, Split, System, SystemError, Times};
 
 /// What a simulated run did.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Run {
     pub totals: Totals,
     /// For each tier, the bytes read from and written to it in an iteration, kernels and copies together.
     pub traffic: Vec<(Bytes, Bytes)>,
+    /// What kernels took in an iteration, and why.
+    pub split: Split,
     /// What was decided ahead of time.
     pub planned: Option<Planned>,
     /// The program that was played instead of the one that was given, where the system computes some of it again.
@@ -133,7 +135,7 @@ pub fn simulate_prepared(
     let trace = rewritten.as_ref().map_or(setting.trace, |program| &program.trace);
     let trace = implemented.as_deref().unwrap_or(trace);
     let sim = Sim::with_times(machine.clone(), times.clone());
-    let mut manager = Manager::new(machine.clone(), Counting::new(sim, machine));
+    let mut manager = Manager::new(machine.clone(), Counting::new(sim, machine, times));
     if recording == Recording::On {
         manager.record();
     }
@@ -146,7 +148,9 @@ pub fn simulate_prepared(
         play(&mut manager, policy.as_mut())?;
         warmed += 1;
     }
-    manager.backend_mut(()).traffic.fill((Bytes::ZERO, Bytes::ZERO));
+    let counting = manager.backend_mut(());
+    counting.traffic.fill((Bytes::ZERO, Bytes::ZERO));
+    counting.split = Split::default();
     let mut played = Vec::new();
     for _ in 0..iterations {
         played.push(play(&mut manager, policy.as_mut())?);
@@ -160,6 +164,7 @@ pub fn simulate_prepared(
         warmup: warmed,
         totals: manager.totals().clone(),
         traffic: manager.backend().traffic.iter().map(each).collect(),
+        split: manager.backend().split.each(n),
         planned,
         events: manager.take_events(),
         rewritten: rewritten.clone(),
@@ -184,15 +189,19 @@ fn located(system: &str, trace: &Trace, error: Error) -> SystemError {
     }
 }
 
-/// A world that sums the bytes that pass through every tier.
+/// A world that sums the bytes that pass through every tier, and says what kernels took and why.
 struct Counting {
     world: Sim,
+    machine: Machine,
+    times: Times,
     traffic: Vec<(Bytes, Bytes)>,
+    split: Split,
 }
 
 impl Counting {
-    fn new(world: Sim, machine: &Machine) -> Counting {
-        Counting { world, traffic: vec![(Bytes::ZERO, Bytes::ZERO); machine.tiers.len()] }
+    fn new(world: Sim, machine: &Machine, times: &Times) -> Counting {
+        let traffic = vec![(Bytes::ZERO, Bytes::ZERO); machine.tiers.len()];
+        Counting { world, machine: machine.clone(), times: times.clone(), traffic, split: Split::default() }
     }
 }
 
@@ -255,7 +264,10 @@ impl World for Counting {
 
     unsafe fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
         self.count(work);
+        let began = self.world.now();
         self.world.compute(work);
+        let took = self.world.now().saturating_sub(began);
+        self.split.add(&self.machine, &self.times, work, took);
         Ok(())
     }
 

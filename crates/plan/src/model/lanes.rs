@@ -89,6 +89,11 @@ impl Lanes {
         self.toll = toll;
     }
 
+    /// For each link, what a nanosecond of copying takes from a kernel.
+    pub(crate) fn drag(&self, step: usize) -> impl Iterator<Item = f64> + '_ {
+        self.drag.iter().map(move |lane| lane[step])
+    }
+
     fn price(&self, lane: usize, step: u32) -> f64 {
         self.drag[lane][step as usize] + self.toll
     }

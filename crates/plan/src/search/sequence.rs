@@ -46,6 +46,9 @@ pub(crate) struct Played {
 
 /// How long an iteration takes when every link moves its copies in the order of their starts, and kernels wait for what
 /// must be done before them.
+///
+/// A kernel and the copies beside it slow each other down alike, so the order of things is that of an iteration in which they
+/// do not notice each other; what copying takes from kernels is added up apart from it.
 pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> Played {
     let steps = problem.calls.len();
     let mut flights: Vec<(u32, u32, usize, f64)> = Vec::new();
@@ -63,6 +66,7 @@ pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> Playe
     let mut lanes = vec![0.0_f64; problem.tiers * problem.tiers];
     let mut waits = Vec::with_capacity(steps + 1);
     let (mut clock, times) = (0.0_f64, primal.times(problem));
+    let mut dragged = 0.0;
     for step in 0..=steps {
         while let Some((_, done, lane, time)) = coming.next_if(|flight| flight.0 as usize <= step) {
             lanes[lane] = lanes[lane].max(clock) + time;
@@ -70,11 +74,17 @@ pub(crate) fn play(problem: &Problem, states: &States, primal: &Primal) -> Playe
             *by = by.max(lanes[lane]);
         }
         waits.push((ends[step] - clock).max(0.0));
-        clock = clock.max(ends[step]) + times.get(step).copied().unwrap_or(0.0);
+        clock = clock.max(ends[step]);
+        let Some(&time) = times.get(step) else { break };
+        if let Some(drag) = problem.lanes.as_ref().map(|lanes| lanes.drag(step)) {
+            let beside = lanes.iter().map(|end| (end - clock).clamp(0.0, time));
+            dragged += beside.zip(drag).map(|(beside, drag)| beside * drag).sum::<f64>();
+        }
+        clock += time;
     }
     let time = lanes.into_iter().fold(clock, f64::max);
     waits[steps] += time - clock;
-    Played { time, waits }
+    Played { time: time + dragged, waits }
 }
 
 /// The copies of one side of uses: those before them or those after them.
