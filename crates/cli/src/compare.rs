@@ -202,12 +202,15 @@ fn row(cell: &Cell, works: &[(String, Workload)], machine: &str, seed: u64) -> V
     fields.insert("fast_fraction".into(), json!(fraction(cell.fast, peak)));
     fields.insert("fast_only_ns".into(), json!(cell.fast_only.map(|time| time.0)));
     fields.insert("slowdown".into(), json!(cell.slowdown()));
+    fields.insert("rewritten_fast_only_ns".into(), json!(cell.rewritten.map(|time| time.0)));
     Value::Object(fields)
 }
 
 /// A table for each network, and one of the means.
 fn tables(out: &mut String, grid: &Grid<'_>, cells: &[Cell]) -> std::fmt::Result {
-    let width = grid.systems.iter().map(|system| system.name.len()).max().unwrap_or(0).max(14);
+    let rewritten = cells.iter().any(|cell| cell.rewritten.is_some());
+    let least = if rewritten { 24 } else { 14 };
+    let width = grid.systems.iter().map(|system| system.name.len()).max().unwrap_or(0).max(least);
     let heads: String = grid.fast.iter().map(|fast| format!("{:>10}", fast.to_string())).collect();
     writeln!(out, "times as long as fast-only, simulated on {}\n", grid.machine.name)?;
     let cell = |work: usize, fast: usize, system: usize| {
@@ -222,6 +225,11 @@ fn tables(out: &mut String, grid: &Grid<'_>, cells: &[Cell]) -> std::fmt::Result
         for (column, system) in grid.systems.iter().enumerate() {
             let figures = (0..grid.fast.len()).map(|fast| shown(cell(at, fast, column).slowdown()));
             writeln!(out, "  {:<width$}{}", system.name, figures.collect::<String>())?;
+            let all_fast = |fast: usize| cell(at, fast, column).slowdown_of_rewritten();
+            if (0..grid.fast.len()).any(|fast| all_fast(fast).is_some()) {
+                let figures: String = (0..grid.fast.len()).map(|fast| shown(all_fast(fast))).collect();
+                writeln!(out, "  {:<width$}{figures}", "  its program, all fast")?;
+            }
         }
         writeln!(out)?;
     }

@@ -17,7 +17,7 @@ use tiercel_kernels::{Library, prepare};
 use tiercel_profile::Measured;
 use tiercel_report::{Comparison, Header, Log, Report, Row, Run};
 use tiercel_run::host::supply;
-use tiercel_systems::{Options, Prepared, Setting, System, Times, named, predict};
+use tiercel_systems::{Options, Prepared, Setting, Times, named, predict, with_best_lookahead};
 use tiercel_train::{Data, Lesson, Schedule, Score, Settings, Task, Trainer};
 use tiercel_workload::{Lifetimes, Program};
 
@@ -27,8 +27,23 @@ use crate::progress::Progress;
 use crate::wired::{self, Wired};
 
 /// The systems beside having all memory fast, the default first.
-const SYSTEMS: [&str; 6] =
-    ["tiercel", "cachedarrays-lm", "cachedarrays-lmp", "autotm-sync", "first-touch", "slow-only"];
+const SYSTEMS: [&str; 9] = [
+    "tiercel",
+    "autotm-async",
+    "autotm-sync",
+    "cachedarrays-lm",
+    "cachedarrays-lmp",
+    "sentinel",
+    "capuchin",
+    "first-touch",
+    "slow-only",
+];
+
+/// What the program that Tiercel makes of the one it is given takes with all memory fast.
+const REWRITTEN: &str = "tiercel, all fast";
+
+/// Iterations after which a system that still learns is taken as it is.
+const PATIENCE: u32 = 24;
 
 /// What is tried.
 pub struct Trial<'a> {
@@ -58,7 +73,8 @@ pub struct Trial<'a> {
 
 /// A system that will run.
 struct Entrant<'t> {
-    system: &'static System,
+    /// What its row is called.
+    name: &'static str,
     /// What is trained: the task as it was given, or what the system made of it.
     task: Cow<'t, Task>,
     machine: Machine,
@@ -122,8 +138,15 @@ impl Trial<'_> {
             let machine = if at == 0 { &ample } else { &machine };
             match self.enter(name, &task, machine, &measured) {
                 Ok((entrant, prepared)) => {
+                    let rewritten =
+                        matches!(entrant.task, Cow::Owned(_)).then(|| entrant.task.clone().into_owned());
                     entrants.push((at, entrant));
                     ready.push(prepared);
+                    if let Some(task) = rewritten {
+                        let (entrant, prepared) = self.all_fast(task, machine, &measured)?;
+                        entrants.push((at, entrant));
+                        ready.push(prepared);
+                    }
                 }
                 Err(error) => played.push((at, failed(name, machine, error))),
             }
@@ -131,7 +154,7 @@ impl Trial<'_> {
         }
         let results = self.play(&entrants, ready, peak.0, || progress.tick());
         for (result, (at, entrant)) in results.into_iter().zip(&entrants) {
-            let result = result.unwrap_or_else(|error| failed(entrant.system.name, &entrant.machine, error));
+            let result = result.unwrap_or_else(|error| failed(entrant.name, &entrant.machine, error));
             played.push((*at, result));
         }
         played.sort_by_key(|(at, _)| *at);
@@ -199,9 +222,27 @@ impl Trial<'_> {
         let program: &Program = &task.training;
         let options = Options { seed: self.seed, ..Options::default() };
         let setting = Setting::of(program, &model, times).with(options);
-        let (predicted, prepared) = predict(system, &setting).map_err(|error| error.to_string())?;
+        let options = with_best_lookahead(system, &setting).map_err(|error| error.to_string())?;
+        let (predicted, prepared) =
+            predict(system, &setting.with(options)).map_err(|error| error.to_string())?;
         let Wired { task, machine, prepared, .. } = Wired::new(task, machine, prepared);
-        Ok((Entrant { system, task, machine, predicted: predicted.time() }, prepared))
+        Ok((Entrant { name: system.name, task, machine, predicted: predicted.time() }, prepared))
+    }
+
+    /// What Tiercel made of the task, with everything in fast memory: how much of what it costs or gains is in the program.
+    fn all_fast<'t>(
+        &self,
+        task: Task,
+        machine: &Machine,
+        times: &Times,
+    ) -> Result<(Entrant<'t>, Prepared), String> {
+        let goal = named("fast-only").map_err(|error| error.to_string())?;
+        let machine = goal.machine(&task.training.trace, machine);
+        let model = tiercel_profile::measured::beside_measured_times(&machine);
+        let setting = Setting::of(&task.training, &model, times);
+        let (run, prepared) = predict(goal, &setting).map_err(|error| error.to_string())?;
+        let (name, predicted) = (REWRITTEN, run.time());
+        Ok((Entrant { name, task: Cow::Owned(task), machine, predicted }, prepared))
     }
 
     /// Runs all systems, side by side where memory is large enough for that.
@@ -247,7 +288,7 @@ impl Trial<'_> {
             let mut ended = true;
             for turns in running.iter_mut() {
                 let Ok(going) = turns else { continue };
-                if !LEARNERS.contains(&going.entrant.system.name) || going.trainer.iteration() >= until {
+                if !LEARNERS.contains(&going.entrant.name) || going.trainer.iteration() >= until {
                     continue;
                 }
                 if let Err(error) = going.learn() {
@@ -268,8 +309,10 @@ impl Trial<'_> {
         let trainer = self.trainer(&entrant.task, &entrant.machine, prepared)?;
         let (lessons, learnt, events) = (Vec::new(), Vec::new(), Vec::new());
         let mut turns = Turns { entrant, trainer, lessons, learnt, compared: None, events };
-        for _ in 0..warmup {
+        let mut taken = 0;
+        while taken < warmup || (taken < PATIENCE && !turns.trainer.settled()) {
             turns.take(false)?;
+            taken += 1;
         }
         Ok(turns)
     }
@@ -277,7 +320,7 @@ impl Trial<'_> {
     /// What a run that is over has to show.
     fn finish(&self, turns: Turns<'_>, peak: u64) -> Result<Played, String> {
         let Turns { entrant, mut trainer, lessons, learnt, compared, events } = turns;
-        let (system, machine) = (entrant.system.name, &entrant.machine);
+        let (system, machine) = (entrant.name, &entrant.machine);
         let counted = &lessons[lessons.len() - self.iterations as usize..];
         let emulated = |tier: TierId| trainer.emulated(tier);
         let mut row = Row { emulated: wired::emulated(&trainer, machine), ..self.row(system, machine, peak) };

@@ -246,7 +246,7 @@ fn memory_that_is_not_enough() {
         "run vgg19 --batch 64 --machine dram-throttled --system cachedarrays-lm",
         1,
         expect![[r#"
-        tiercel: cachedarrays-lm: slow: conv1_1.conv needs 784 MiB; 1.47 MiB free, largest piece 1.47 MiB
+        tiercel: cachedarrays-lm: slow: conv4_3.weight.momentum needs 9 MiB; 5.58 MiB free, largest piece 5.58 MiB
     "#]],
     );
     check(
@@ -401,7 +401,7 @@ fn command_lines_that_cannot_be_read() {
         "plan mlp --fast lots",
         2,
         expect![[r#"
-        error: invalid value 'lots' for '--fast <20%|8GiB>': `lots` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB
+        error: invalid value 'lots' for '--fast <20%|8GiB>': `lots` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB, nor `all`
 
         For more information, try '--help'.
     "#]],
@@ -410,7 +410,7 @@ fn command_lines_that_cannot_be_read() {
         "plan mlp --fast 0%",
         2,
         expect![[r#"
-        error: invalid value '0%' for '--fast <20%|8GiB>': `0%` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB
+        error: invalid value '0%' for '--fast <20%|8GiB>': `0%` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB, nor `all`
 
         For more information, try '--help'.
     "#]],
@@ -538,7 +538,7 @@ fn what_cannot_be_trained_with() {
     for (option, why) in [
         (
             "--fast lots",
-            "'--fast <20%|8MiB>': `lots` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB",
+            "'--fast <20%|8MiB>': `lots` is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB, nor `all`",
         ),
         (
             "--slow tape",

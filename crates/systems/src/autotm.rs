@@ -11,6 +11,7 @@ pub(crate) const STATIC: System = System {
     paper: "AutoTM, ASPLOS 2020",
     room: Room::Given,
     copies: Copies::Awaited,
+    hears_ahead: false,
     plans: true,
     prepare: |setting| follow(Planner::Static, setting),
 };

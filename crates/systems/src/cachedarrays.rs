@@ -15,6 +15,7 @@ pub(crate) const NONE: System = System {
     paper: PAPER,
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared::policy(CachedArrays::new(Mode::NONE))),
 };
@@ -39,6 +40,7 @@ pub(crate) const LM: System = System {
 pub(crate) const LMP: System = System {
     name: "cachedarrays-lmp",
     about: "born in fast memory, freed as soon as retired, fetched before it is read",
+    hears_ahead: true,
     prepare: |_| Ok(Prepared::policy(CachedArrays::new(Mode::LMP))),
     ..NONE
 };

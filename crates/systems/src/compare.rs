@@ -3,7 +3,10 @@
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_workload::{Lifetimes, Workload};
 
-use crate::{Experience, Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate};
+use crate::{
+    Experience, Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate,
+    with_best_lookahead,
+};
 
 /// What is compared.
 #[derive(Clone, Copy)]
@@ -41,6 +44,8 @@ pub struct Cell {
     pub run: Result<Run, SystemError>,
     /// The iteration with everything in fast memory, where that is possible.
     pub fast_only: Option<Nanos>,
+    /// The same for the program that the system made of the one it was given, where it did.
+    pub rewritten: Option<Nanos>,
 }
 
 impl Cell {
@@ -48,6 +53,11 @@ impl Cell {
     pub fn slowdown(&self) -> Option<f64> {
         let (run, fast_only) = (self.run.as_ref().ok()?, self.fast_only?);
         Some(run.time().0 as f64 / fast_only.0.max(1) as f64)
+    }
+
+    /// The same of what the system made of the program, with everything in fast memory.
+    pub fn slowdown_of_rewritten(&self) -> Option<f64> {
+        Some(self.rewritten?.0 as f64 / self.fast_only?.0.max(1) as f64)
     }
 }
 
@@ -73,7 +83,8 @@ impl Grid<'_> {
                 experience: Some(experience),
                 ..Setting::new(work.trace(), machine, self.times)
             };
-            let run = simulate(system, &setting, self.iterations);
+            let best = with_best_lookahead(system, &setting);
+            let run = best.and_then(|options| simulate(system, &setting.with(options), self.iterations));
             tick();
             run
         };
@@ -103,6 +114,14 @@ impl Grid<'_> {
                 } else {
                     play(system, &self.works[work].1, &machine, &experience)
                 };
+                let rewritten =
+                    run.as_ref().ok().and_then(|run| run.rewritten.as_ref()).and_then(|program| {
+                        let setting = Setting {
+                            options: self.options,
+                            ..Setting::of(program, self.machine, self.times)
+                        };
+                        Some(simulate(fast_only, &setting, 1).ok()?.time())
+                    });
                 let cell = Cell {
                     work,
                     system: system.name,
@@ -110,6 +129,7 @@ impl Grid<'_> {
                     fraction: fast.0 as f64 / peaks[work].0.max(1) as f64,
                     run,
                     fast_only: goals[work].as_ref().ok().map(Run::time),
+                    rewritten,
                 };
                 column.push((at, cell));
             }

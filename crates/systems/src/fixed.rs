@@ -12,6 +12,7 @@ pub(crate) const FAST_ONLY: System = System {
     paper: "a baseline of all papers",
     room: Room::AllFast,
     copies: Copies::Awaited,
+    hears_ahead: false,
     plans: false,
     prepare: |_| prepare(Birthplace::FastOnly),
 };
@@ -23,6 +24,7 @@ pub(crate) const SLOW_ONLY: System = System {
     paper: "a baseline of all papers",
     room: Room::AllSlow,
     copies: Copies::Awaited,
+    hears_ahead: false,
     plans: false,
     prepare: |_| prepare(Birthplace::SlowOnly),
 };
@@ -34,6 +36,7 @@ pub(crate) const FIRST_TOUCH: System = System {
     paper: "a baseline of AutoTM, Sentinel and ReDL",
     room: Room::Given,
     copies: Copies::Awaited,
+    hears_ahead: false,
     plans: false,
     prepare: |_| prepare(Birthplace::FirstTouch),
 };

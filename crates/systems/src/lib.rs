@@ -44,6 +44,7 @@ pub mod curve;
 mod experience;
 mod fast;
 mod fixed;
+mod lookahead;
 mod memory_mode;
 mod pages;
 mod parallel;
@@ -67,6 +68,7 @@ use tiercel_workload::{Kernel, Program, Trace, spelling};
 use copiers::Copies;
 pub use experience::Experience;
 pub use fast::{Fast, FastError};
+pub use lookahead::with_best_lookahead;
 pub use parallel::each;
 pub use planning::Planned;
 pub use simulate::{Recording, Run, predict, simulate, simulate_prepared, simulate_recorded};
@@ -110,6 +112,8 @@ pub struct System {
     pub(crate) room: Room,
     /// When it copies.
     pub(crate) copies: Copies,
+    /// Whether it does better or worse with how many kernels ahead it hears what comes.
+    pub(crate) hears_ahead: bool,
     /// Whether it plans ahead, for which it must know how long kernels take.
     pub plans: bool,
     pub(crate) prepare: fn(&Setting<'_>) -> Result<Prepared, SystemError>,

@@ -12,6 +12,7 @@ pub(crate) const MEMORY_MODE: System = System {
     paper: "a baseline of AutoTM, CachedArrays and Sentinel",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared::policy(MemoryMode::new(true))),
 };

@@ -12,6 +12,7 @@ pub(crate) const IAL: System = System {
     paper: "Sentinel's baseline, HPCA 2021",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Ial::default()) }),
 };
@@ -23,6 +24,7 @@ pub(crate) const UNIFIED_MEMORY: System = System {
     paper: "CUDA",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared::policy(UnifiedMemory::new())),
 };

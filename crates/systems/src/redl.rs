@@ -12,6 +12,7 @@ pub(crate) const REDL: System = System {
     paper: "ReDL",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared::policy(Redl::new())),
 };

@@ -12,6 +12,7 @@ pub(crate) const SENTINEL: System = System {
     paper: "Sentinel, HPCA 2021",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared::policy(Sentinel::new())),
 };

@@ -12,6 +12,7 @@ pub(crate) const VDNN: System = System {
     paper: "vDNN, MICRO 2016",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared { warmup: 2, ..Prepared::policy(Vdnn::new()) }),
 };
@@ -23,6 +24,7 @@ pub(crate) const CAPUCHIN: System = System {
     paper: "Capuchin, ASPLOS 2020",
     room: Room::Given,
     copies: Copies::Mixed,
+    hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared { warmup: 3, ..Prepared::policy(Capuchin::new()) }),
 };

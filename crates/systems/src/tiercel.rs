@@ -39,6 +39,7 @@ pub(crate) const TIERCEL: System = System {
     paper: "this project",
     room: Room::Given,
     copies: Copies::Beside,
+    hears_ahead: false,
     plans: true,
     prepare,
 };

@@ -118,6 +118,11 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         Ok(progress)
     }
 
+    /// Whether the policy has learnt what it wanted to learn.
+    pub fn settled(&self) -> bool {
+        self.policy.settled()
+    }
+
     /// Iterations done, those before a checkpoint included.
     pub fn iteration(&self) -> u64 {
         self.iteration
