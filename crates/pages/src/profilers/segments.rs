@@ -390,8 +390,8 @@ mod tests {
                     Watch::Bits(list) => {
                         // 10 accesses a page and interval on average.
                         let expected = |page: u32| rate(page) / all * f64::from(pages) * 10.0 / 12.0;
-                        let hit = |page: &u32| u32::from(fastrand::f64() > (-expected(*page)).exp());
-                        list.iter().map(|page| Sight { page: *page, seen: hit(page) }).collect()
+                        let mut hit = |page: u32| u32::from(random.f64() > (-expected(page)).exp());
+                        list.iter().map(|page| Sight { page: *page, seen: hit(*page) }).collect()
                     }
                     other => panic!("not asked for: {other:?}"),
                 };

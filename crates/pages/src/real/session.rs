@@ -687,8 +687,13 @@ mod tests {
         assert!(matches!(group.check(), Err(KeepError::NotAGroup(_))));
         let there = options(command(), Slow::File("/etc/passwd".into()));
         assert!(matches!(there.check(), Err(KeepError::SwapFile { .. })));
-        if swapfile::areas().is_empty() {
-            assert!(matches!(options(command(), Slow::Swap).check(), Err(KeepError::NoSwap)));
+        // Others may turn swap on or off meanwhile.
+        let none = || swapfile::areas().is_empty();
+        let (before, refused, after) = (none(), options(command(), Slow::Swap).check(), none());
+        if before && after {
+            assert!(matches!(refused, Err(KeepError::NoSwap)));
+        } else {
+            eprintln!("skipped: swap is on, so asking for it is no mistake here");
         }
         assert!(!file.exists());
     }

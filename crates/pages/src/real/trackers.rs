@@ -306,6 +306,7 @@ mod tests {
     #[test]
     fn written_pages_are_seen_where_the_kernel_marks_them() {
         if !soft_dirty_works() {
+            eprintln!("skipped: this kernel keeps no soft-dirty bits");
             return;
         }
         let mut here = vec![0u8; 64 * PAGE as usize];
