@@ -77,6 +77,7 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
         }
     };
     let state = session.state(0);
+    let short = session.ended_for_memory() > 0;
     let mechanism = session.mechanism.clone();
     let closed = session.close();
     if let Err(why) = &closed {
@@ -101,7 +102,11 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
     match status {
         Some(status) if !status.success() => {
             let code = status.code().unwrap_or(1) as u8;
-            let message = format!("the command ended with {status}");
+            let mut message = format!("the command ended with {status}");
+            if short {
+                message += ": the kernel ended a process of it, because it wanted more memory than --fast and swap have \
+                            together; give it more with --slow-size";
+            }
             Err(Failure { message, status: code.max(1), out: Some(out) })
         }
         _ => Ok(out),

@@ -70,7 +70,12 @@ pub struct Interval {
     pub overhead: f64,
     /// What moved and why: addresses, node, reason.
     pub moves: Vec<(Range<u64>, u32, Why)>,
+    /// The address space in [`PARTS`] equal parts: bytes in it, bytes that are not on the fastest node, bytes that are hot.
+    pub map: Vec<[u64; 3]>,
 }
+
+/// How many parts of the address space [`Interval::map`] has.
+pub const PARTS: usize = 72;
 
 /// Which granule is where in the address space.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -237,7 +242,8 @@ impl Daemon {
             self.tracker.clear(&pages)?;
             std::thread::sleep(self.options.interval / scans as u32);
             let bits = self.tracker.accessed(&pages)?;
-            let sight = |(page, seen): (&u32, &bool)| Sight { page: *page, seen: u32::from(*seen) };
+            let sight =
+                |(page, seen): (&u32, &bool)| Sight { page: *page, seen: u32::from(*seen), stored: 0 };
             let sights: Vec<Sight> = asked.iter().zip(&bits).map(sight).collect();
             self.keeper.profiler.seen(&sights);
         }
@@ -272,9 +278,10 @@ impl Daemon {
         }
         let last = Last {
             ns: self.options.interval.as_nanos() as f64,
-            bytes: vec![0.0; self.tiers.len()],
+            busy: vec![0.0; self.tiers.len()],
             stall_ns: self.stall_ns,
             accesses: 0.0,
+            stores: 0.0,
             threads: 1.0,
             horizon: self.keeper.profiler.horizon(),
         };
@@ -287,10 +294,18 @@ impl Daemon {
         interval.on = (0..self.tiers.len())
             .map(|tier| self.placement.used(tier as u8) as u64 * self.map.granule)
             .collect();
-        for heat in heats.iter().filter(|heat| heat.hot) {
+        interval.map = vec![[0; 3]; PARTS];
+        for heat in &heats {
             for granule in heat.range() {
-                interval.hot += self.map.granule;
-                interval.hot_fast += u64::from(self.placement.tier(granule) == 0) * self.map.granule;
+                let (bytes, tier) = (self.map.granule, self.placement.tier(granule));
+                let part = &mut interval.map[granule as usize * PARTS / self.map.count.max(1) as usize];
+                part[0] += u64::from(tier != NOWHERE) * bytes;
+                part[1] += u64::from(tier != NOWHERE && tier != 0) * bytes;
+                if heat.hot {
+                    part[2] += u64::from(tier != NOWHERE) * bytes;
+                    interval.hot += bytes;
+                    interval.hot_fast += u64::from(tier == 0) * bytes;
+                }
             }
         }
         Ok(Some(interval))
@@ -392,7 +407,15 @@ fn carry(pid: u32, map: &Map, granules: &[u32], node: i32, rate: u64) -> Vec<(u3
 fn heats_of(seen: &[Seen], map: &Map) -> Vec<Heat> {
     let mut heats: Vec<Heat> = Vec::new();
     let mut next = 0;
-    let cold = |first: u32, pages: u32| Heat { first, pages, now: 0.0, mean: 0.0, error: 0.0, hot: false };
+    let cold = |first: u32, pages: u32| Heat {
+        first,
+        pages,
+        now: 0.0,
+        mean: 0.0,
+        error: 0.0,
+        hot: false,
+        lines: 0.0,
+    };
     for region in seen {
         for granules in map.granules(&region.range) {
             let start = granules.start.max(next);
@@ -412,6 +435,7 @@ fn heats_of(seen: &[Seen], map: &Map) -> Vec<Heat> {
                 mean: rate,
                 error: 20.0,
                 hot: region.share > 0.25,
+                lines: 0.0,
             });
             next = granules.end;
         }

@@ -97,6 +97,14 @@ impl Group {
         text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
+    /// How many of its processes the kernel has ended because the group was out of memory.
+    pub fn ended_for_memory(&self) -> u64 {
+        let file = if self.version == 1 { "memory.oom_control" } else { "memory.events" };
+        let text = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// Writes out what nobody used for longest, so many bytes, by the kernel's own order and in our time.
     pub fn reclaim(&self, bytes: u64, limit: u64) -> io::Result<()> {
         if self.version == 2 {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::calls::{self, Advice, kinds};
+use super::doctor::{self, Capability};
 use super::group::Group;
 use super::leftovers::{self, Note};
 use super::streams::{Streams, without};
@@ -205,6 +206,9 @@ impl Options {
                 if path.exists() {
                     return Err(KeepError::SwapFile { path: path.clone(), error: exists });
                 }
+                if !doctor::has(Capability::Admin) {
+                    return Err(KeepError::MaySwap);
+                }
                 swap_size(path, self.fast).map(drop)
             }
         }
@@ -352,6 +356,11 @@ impl Session {
             };
         }
         self.processes().is_empty().then_some(None)
+    }
+
+    /// How many processes the kernel has ended because fast memory and swap together were too little.
+    pub fn ended_for_memory(&self) -> u64 {
+        self.group.as_ref().map_or(0, Group::ended_for_memory)
     }
 
     /// The process of the command that was started.
