@@ -297,7 +297,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// Calls those hot whose rate stands out: the threshold that parts the pages best into two kinds (Otsu's, over logarithms).
-fn mark_hot(heats: &mut [Heat]) {
+pub(crate) fn mark_hot(heats: &mut [Heat]) {
     let mut order: Vec<(f64, f64)> =
         heats.iter().map(|h| ((h.mean + 1e-3).ln(), f64::from(h.pages))).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));

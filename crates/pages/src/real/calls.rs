@@ -154,6 +154,8 @@ pub mod kinds {
     pub const PRESENT: u64 = 1 << 3;
     /// It was swapped out.
     pub const SWAPPED: u64 = 1 << 4;
+    /// It is a part of a huge page.
+    pub const HUGE: u64 = 1 << 6;
 }
 
 #[repr(C)]

@@ -39,7 +39,7 @@ impl Cache {
             other += self.places;
         }
         // Its own lines among those driven out are those that it touched.
-        self.share[page] = self.share[page] + part;
+        self.share[page] += part;
         let dirty = &mut self.dirty[page % self.places];
         *dirty *= 1.0 - missed;
         *dirty += (1.0 - *dirty) * written;

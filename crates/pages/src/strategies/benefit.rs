@@ -10,7 +10,7 @@
 
 use super::{Orders, Planned};
 use crate::placement::{NOWHERE, Placement};
-use crate::tiers::Tiers;
+use crate::tiers::{PAGE, Tiers};
 use crate::watch::{Heat, Last, Move, Strategy, Why};
 
 /// What an access moves.
@@ -50,7 +50,9 @@ struct Chunk {
 #[derive(Clone, Copy)]
 struct Price {
     access: f64,
+    /// A line that is written in order, and one that is read.
     line: f64,
+    read: f64,
 }
 
 impl Price {
@@ -75,8 +77,12 @@ impl Benefit {
             self.load[at] = 0.5 * self.load[at] + 0.5 * busy.min(1.0);
             let full = ((self.load[at] - 0.7) / 0.3).clamp(0.0, 1.0);
             // A tier that is busy half of the time is the one that is waited for in a quarter of it.
-            let line = LINE / tier.write * self.load[at] * self.load[at];
-            Price { access: (tier.latency_ns / threads).max(LINE / tier.read * full), line }
+            let waited = LINE * self.load[at] * self.load[at];
+            Price {
+                access: (tier.latency_ns / threads).max(LINE / tier.read * full),
+                line: waited / tier.write,
+                read: waited / tier.read,
+            }
         };
         tiers.list.iter().enumerate().map(price).collect()
     }
@@ -147,7 +153,10 @@ impl Strategy for Benefit {
         let mut gone = vec![false; placement.pages()];
         let mut orders = Orders::default();
         let stall = if last.stall_ns > 0.0 { last.stall_ns } else { 1000.0 };
-        let cost = |from: u8, to: u8| stall + FELT * tiers.copy_ns(from, to);
+        let cost = |from: u8, to: u8| {
+            let lines = PAGE as f64 / LINE * (prices[from as usize].read + prices[to as usize].line);
+            stall + FELT * tiers.copy_ns(from, to) + lines
+        };
         for target in 0..(tiers.len() as u8).saturating_sub(1) {
             let mut hot: Vec<Chunk> = chunks.iter().filter(|chunk| chunk.tier > target).copied().collect();
             hot.sort_by(|a, b| {
