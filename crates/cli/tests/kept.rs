@@ -19,6 +19,8 @@ const PAGE: usize = 512;
 /// Words of the program's memory: 64 MiB.
 const WORDS: usize = 8 << 20;
 const THREADS: usize = 3;
+/// How long anything may take on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How many words of a page are written and checked in a visit.
 const VISIT: usize = 64;
 
@@ -32,24 +34,25 @@ fn writes() -> u64 {
     std::env::var("TIERCEL_CHECKED_WRITES").ok().and_then(|text| text.parse().ok()).unwrap_or(150_000)
 }
 
-/// The program that is kept: writes and checks what it wrote before, in several threads, until it has done so many.
+/// The program that is kept: writes and checks what it wrote before, in several threads, until it has done so many and, where
+/// a file is named, until that is there.
 #[test]
 fn kept_program() {
     let Ok(how) = std::env::var("TIERCEL_KEPT") else { return };
-    let memory: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+    let memory: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
     println!("begun");
     let begun = Instant::now();
-    // What is to be killed goes on until it is, or for as long as a test waits for it.
-    let least = if how == "long" { Duration::from_secs(4) } else { Duration::ZERO };
+    // Nobody waits for ever for a test that failed.
+    let goes_on = || how.starts_with('/') && !Path::new(&how).exists() && begun.elapsed() < PATIENCE;
     let done: u64 = std::thread::scope(|scope| {
         let work = |thread: usize| {
-            let memory = &memory;
+            let (memory, goes_on) = (&memory, &goes_on);
             move || {
                 let pages = WORDS / PAGE / THREADS;
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 let mut visits = vec![0u64; pages];
-                let mut count = 0;
-                while count < writes() / THREADS as u64 || begun.elapsed() < least {
+                let mut count = 0u64;
+                while count < writes() / THREADS as u64 || (count.is_multiple_of(1 << 12) && goes_on()) {
                     let page = random.usize(..pages);
                     let (first, visit) = ((page * THREADS + thread) * PAGE, visits[page]);
                     visits[page] += 1;
@@ -127,6 +130,17 @@ fn is_gone(slow: &Path) -> bool {
     !slow.exists() && !on.contains(&*slow.to_string_lossy())
 }
 
+fn name(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+/// KiB of a process that are swapped out.
+fn swapped(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"));
+    line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -167,7 +181,7 @@ fn results_are_right_through_forks_and_execs_and_the_page_shows_the_memory() {
     let (said, noted) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}{noted}");
     assert_eq!(said.matches("right: ").count(), 2, "{said}{noted}");
-    assert!(noted.contains("kept on") && is_gone(&slow), "{noted}");
+    assert!(noted.contains("kept on") && !noted.contains("going out 0 B") && is_gone(&slow), "{noted}");
     said.lines().filter(|line| line.starts_with("right")).for_each(|line| println!("{line}"));
     print!("{noted}");
     let mut report = tiercel();
@@ -186,16 +200,18 @@ fn a_killed_keeper_leaves_its_program_alone_and_the_next_one_cleans_up() {
     if !can_keep() {
         return;
     }
-    let slow = place("keeper");
-    let mut child = keep(&slow, &[], "long", &format!("exec {}", program())).spawn().expect("it starts");
+    let (slow, flag) = (place("keeper"), place("keeper-flag"));
+    let mut child = keep(&slow, &[], name(&flag), &format!("exec {}", program())).spawn().expect("it starts");
     let mut said = begun(&mut child);
     kill(&child.id().to_string());
     child.wait().expect("it was killed");
-    // The program has our end of the pipe, and goes on.
+    // The program has the other end of the pipe, and goes on.
+    fs::write(&flag, "").expect("a file");
     let mut rest = String::new();
     said.read_to_string(&mut rest).expect("text");
     assert!(rest.contains("right: "), "{rest}");
-    let until = Instant::now() + Duration::from_secs(60);
+    fs::remove_file(flag).expect("it goes");
+    let until = Instant::now() + PATIENCE;
     while !is_gone(&slow) && Instant::now() < until {
         let next = keep(&place("next"), &[], "", "true").output().expect("the binary runs");
         assert!(next.status.success(), "{}", text(&next.stderr));
@@ -211,7 +227,7 @@ fn a_killed_program_ends_its_keeper_which_leaves_nothing() {
     }
     let slow = place("program");
     let shell = format!("echo $$ && exec {}", program());
-    let mut child = keep(&slow, &[], "long", &shell).spawn().expect("it starts");
+    let mut child = keep(&slow, &[], name(&place("never")), &shell).spawn().expect("it starts");
     let mut first = String::new();
     let mut said = BufReader::new(child.stdout.take().expect("piped"));
     said.read_line(&mut first).expect("text");
@@ -229,15 +245,22 @@ fn a_process_that_runs_is_kept_and_let_go() {
     if !can_keep() {
         return;
     }
-    let slow = place("runs");
+    let (slow, flag) = (place("runs"), place("runs-flag"));
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("exec {}", program())]).env("TIERCEL_KEPT", "long");
+    shell.args(["-c", &format!("exec {}", program())]).env("TIERCEL_KEPT", &flag);
     let mut child = shell.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut said = begun(&mut child);
     let mut command = tiercel();
     command.args(["keep", "--fast", "32MiB", "--slow-size", "192MiB", "--json"]);
     command.arg("--slow").arg(format!("file:{}", slow.display())).args(["--pid", &child.id().to_string()]);
-    let output = command.output().expect("the binary runs");
+    let keeper = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let until = Instant::now() + PATIENCE;
+    while swapped(child.id()) < 16 << 10 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::write(&flag, "").expect("a file");
+    let output = ended(keeper);
+    fs::remove_file(flag).expect("it goes");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert!(document["written_out_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{document}");
