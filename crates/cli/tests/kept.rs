@@ -52,7 +52,7 @@ fn kept_program() {
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 let mut visits = vec![0u64; pages];
                 let mut count = 0u64;
-                while count < writes() / THREADS as u64 || (count.is_multiple_of(1 << 12) && goes_on()) {
+                while count < writes() / THREADS as u64 || !count.is_multiple_of(1 << 12) || goes_on() {
                     let page = random.usize(..pages);
                     let (first, visit) = ((page * THREADS + thread) * PAGE, visits[page]);
                     visits[page] += 1;
