@@ -148,6 +148,8 @@ pub struct Daemon {
     setting: Setting,
     placement: Placement,
     tracker: Box<dyn Tracker>,
+    /// When the process began: another that gets its number is not taken for it.
+    began: Option<u64>,
     started: Instant,
     cpu: Duration,
     /// What a page's move took, smoothed.
@@ -181,6 +183,7 @@ impl Daemon {
             setting: setting(&options, 1, PAGE),
             placement: Placement::new(0, &nodes::tiers(&nodes, PAGE, options.fast)),
             tracker,
+            began: process::began(pid),
             started: Instant::now(),
             cpu: calls::own_cpu(),
             stall_ns: 0.0,
@@ -263,7 +266,7 @@ impl Daemon {
             let what = format!("{what} of process {pid}");
             move |error| KeepError::System { what, error }
         };
-        let ended = |daemon: &Daemon| !process::runs(daemon.options.pid);
+        let ended = |daemon: &Daemon| !process::runs(pid) || process::began(pid) != daemon.began;
         if ended(self) {
             return Ok(None);
         }

@@ -141,6 +141,8 @@ pub struct Session {
     folder: PathBuf,
     child: Option<Child>,
     watched: Vec<Watched>,
+    /// When a process that ran already began: another that gets its number is not taken for it.
+    began: Option<u64>,
     started: Instant,
     cpu: Duration,
     refreshed: Option<Instant>,
@@ -227,6 +229,10 @@ impl Session {
             folder,
             child: None,
             watched: Vec::new(),
+            began: match options.target {
+                Target::Process(pid) => process::began(pid),
+                _ => None,
+            },
             started: Instant::now(),
             cpu: calls::own_cpu(),
             refreshed: None,
@@ -341,7 +347,9 @@ impl Session {
     fn processes(&self) -> Vec<u32> {
         match (&self.group, &self.options.target) {
             (Some(group), _) => group.processes(),
-            (None, Target::Process(pid)) if process::runs(*pid) => process::family(*pid),
+            (None, Target::Process(pid)) if process::runs(*pid) && process::began(*pid) == self.began => {
+                process::family(*pid)
+            }
             _ => Vec::new(),
         }
     }
