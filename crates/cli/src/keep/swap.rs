@@ -154,8 +154,10 @@ fn figures(state: &State) -> serde_json::Value {
         "read_ahead_bytes": counts.ahead,
         "written_out_bytes": counts.behind,
         "room_bytes": counts.room,
+        "waits": counts.waits,
         "looks": counts.looks,
         "overhead": state.overhead,
+        "room_overhead": state.room_overhead,
     })
 }
 
@@ -163,7 +165,7 @@ fn summary(state: &State, mechanism: &str, fast: u64) -> String {
     let counts = &state.counts;
     format!(
         "\nkept on {} of fast memory for {:.1} s: {mechanism}\n  seen coming back {}, going out {}; read ahead {}, \
-         written out {}, room made {}\n  the keeper took {:.2} % of a core\n",
+         written out {}, room made {}\n  the keeper took {:.2} % of a core, of which {:.2} % made room in the program's place{}\n",
         size(fast),
         state.seconds,
         size(counts.came_back),
@@ -172,5 +174,12 @@ fn summary(state: &State, mechanism: &str, fast: u64) -> String {
         size(counts.behind),
         size(counts.room),
         state.overhead * 100.0,
+        state.room_overhead * 100.0,
+        match counts.waits {
+            0 => String::new(),
+            waits => format!(
+                "\n  the disk was behind {waits} times: the program waited where the kernel would have ended it"
+            ),
+        },
     )
 }

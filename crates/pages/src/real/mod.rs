@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod group;
 pub mod leftovers;
 pub mod nodes;
+mod patience;
 pub mod process;
 pub mod session;
 pub mod streams;

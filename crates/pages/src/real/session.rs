@@ -20,6 +20,7 @@ use super::calls::{self, Advice, kinds};
 use super::doctor::{self, Capability};
 use super::group::Group;
 use super::leftovers::{self, Note};
+use super::patience::Patience;
 use super::streams::{Streams, without};
 use super::swapfile::{self, SwapFile};
 use super::{KeepError, process};
@@ -88,6 +89,8 @@ pub struct Counts {
     pub behind: u64,
     /// Bytes of room that were made before they were needed.
     pub room: u64,
+    /// How often the program waited for the disk where the kernel would have ended it.
+    pub waits: u64,
     /// Looks at the page map.
     pub looks: u64,
 }
@@ -107,6 +110,8 @@ pub struct State {
     pub streams: usize,
     /// Processor time of the keeper as a share of the time that passed.
     pub overhead: f64,
+    /// What making room took of it: work that the program would have had to do itself.
+    pub room_overhead: f64,
     /// The address space in equal parts: bytes in it, bytes of them swapped out, bytes that came back lately.
     pub map: Vec<[u64; 3]>,
 }
@@ -137,6 +142,8 @@ struct Watched {
 pub struct Session {
     options: Options,
     group: Option<Group>,
+    /// Keeps the kernel from ending processes while the disk catches up.
+    patience: Option<Patience>,
     note: Note,
     folder: PathBuf,
     child: Option<Child>,
@@ -145,6 +152,8 @@ pub struct Session {
     began: Option<u64>,
     started: Instant,
     cpu: Duration,
+    /// What making room took of it.
+    room_cpu: Duration,
     refreshed: Option<Instant>,
     looked: Instant,
     look_cost: Duration,
@@ -225,6 +234,7 @@ impl Session {
         options.check()?;
         let mut session = Session {
             group: None,
+            patience: None,
             note: Note::own(),
             folder,
             child: None,
@@ -235,6 +245,7 @@ impl Session {
             },
             started: Instant::now(),
             cpu: calls::own_cpu(),
+            room_cpu: Duration::ZERO,
             refreshed: None,
             looked: Instant::now(),
             look_cost: Duration::from_millis(1),
@@ -325,6 +336,8 @@ impl Session {
             error,
         })?;
         group.swap_freely();
+        // Where it cannot be had the kernel decides, as without a keeper.
+        self.patience = Patience::new(&group, bytes).ok();
         Ok(group)
     }
 
@@ -422,6 +435,9 @@ impl Session {
         if self.refreshed.is_none_or(|at| at.elapsed() > Duration::from_millis(500)) {
             self.refresh();
         }
+        if self.patience.as_mut().is_some_and(Patience::step) {
+            self.counts.waits += 1;
+        }
         if !self.options.steer {
             return;
         }
@@ -432,7 +448,9 @@ impl Session {
         let apart = self.look_cost.div_f64(self.options.overhead.max(0.001) * 0.5).max(TICK);
         let due = self.looked.elapsed() >= if busy { apart } else { Duration::from_secs(1).max(apart) };
         if busy {
+            let before = calls::own_cpu();
             self.make_room(tell);
+            self.room_cpu += calls::own_cpu().saturating_sub(before);
         }
         if due {
             self.faults = faults;
@@ -445,6 +463,9 @@ impl Session {
     /// Writes out what was unused for longest before the program would have to wait for it.
     fn make_room(&mut self, tell: &mut dyn FnMut(Event)) {
         let Some(group) = &self.group else { return };
+        if self.patience.as_ref().is_some_and(Patience::is_over) {
+            return;
+        }
         let fast = self.options.fast;
         let (low, high) = ((fast / 128).min(8 << 20), (fast / 64).min(16 << 20));
         if group.usage().is_ok_and(|usage| usage + low > fast) && group.reclaim(high, fast).is_ok() {
@@ -553,6 +574,7 @@ impl Session {
             ..State::default()
         };
         state.overhead = (calls::own_cpu() - self.cpu).as_secs_f64() / state.seconds.max(1e-9);
+        state.room_overhead = self.room_cpu.as_secs_f64() / state.seconds.max(1e-9);
         for watched in &self.watched {
             if let Ok(memory) = process::memory(watched.pid) {
                 state.resident += memory.resident;
@@ -620,6 +642,7 @@ impl Session {
                 child.id()
             ));
         }
+        self.patience = None;
         let note = std::mem::take(&mut self.note);
         if note.keeper == 0 { Ok(()) } else { note.undo(&self.folder) }
     }
