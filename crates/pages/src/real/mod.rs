@@ -9,6 +9,7 @@ pub mod nodes;
 mod patience;
 pub mod process;
 pub mod session;
+mod state;
 pub mod streams;
 pub mod swapfile;
 pub mod trackers;
