@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tiercel_pages::real::process::memory_group;
 
 const PAGE: usize = 512;
 /// Words of the program's memory: 64 MiB.
@@ -40,7 +41,7 @@ fn writes() -> u64 {
 fn kept_program() {
     let Ok(how) = std::env::var("TIERCEL_KEPT") else { return };
     let memory: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
-    println!("begun");
+    println!("begun {}", std::process::id());
     let begun = Instant::now();
     // Nobody waits for ever for a test that failed.
     let goes_on = || how.starts_with('/') && !Path::new(&how).exists() && begun.elapsed() < PATIENCE;
@@ -149,15 +150,16 @@ fn ended(child: Child) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-/// Waits until the program says that it has begun; what it says from then on.
-fn begun(child: &mut Child) -> BufReader<std::process::ChildStdout> {
+/// Waits until the program says that it has begun; its number, and what it says from then on.
+fn begun(child: &mut Child) -> (u32, BufReader<std::process::ChildStdout>) {
     let mut said = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
     while !line.contains("begun") {
         line.clear();
         assert!(said.read_line(&mut line).expect("text") > 0, "it ended before it began");
     }
-    said
+    let pid = line.split_ascii_whitespace().last().and_then(|word| word.parse().ok());
+    (pid.expect("its number"), said)
 }
 
 fn kill(pid: &str) {
@@ -201,9 +203,18 @@ fn a_killed_keeper_leaves_its_program_alone_and_the_next_one_cleans_up() {
     }
     let (slow, flag) = (place("keeper"), place("keeper-flag"));
     let mut child = keep(&slow, &[], name(&flag), &format!("exec {}", program())).spawn().expect("it starts");
-    let mut said = begun(&mut child);
+    let (program, mut said) = begun(&mut child);
+    let group = memory_group(program).map(|(folder, _)| folder.join("memory.oom_control"));
+    let waits = || group.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    // Where the kernel can do that: a group of version 1.
+    let waited = waits().contains("oom_kill_disable 1");
     kill(&child.id().to_string());
     child.wait().expect("it was killed");
+    let until = Instant::now() + PATIENCE;
+    while waits().contains("oom_kill_disable 1") && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!waited || waits().contains("oom_kill_disable 0"), "nobody waits for a keeper that is gone");
     // The program has the other end of the pipe, and goes on.
     fs::write(&flag, "").expect("a file");
     let mut rest = String::new();
@@ -248,7 +259,7 @@ fn a_process_that_runs_is_kept_and_let_go() {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec {}", program())]).env("TIERCEL_KEPT", &flag);
     let mut child = shell.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut said = begun(&mut child);
+    let (_, mut said) = begun(&mut child);
     let mut command = tiercel();
     command.args(["keep", "--fast", "32MiB", "--slow-size", "192MiB", "--json"]);
     command.arg("--slow").arg(format!("file:{}", slow.display())).args(["--pid", &child.id().to_string()]);
