@@ -40,9 +40,9 @@ pub struct Kept {
 
 /// Whether a file that begins like this is one of a kept program.
 pub fn is_kept(start: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(&start[..start.len().min(64)]);
-    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    text.starts_with("{\"event\":\"keep\"")
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let first: Option<Value> = serde_json::from_slice(line).ok();
+    first.is_some_and(|first| first["event"] == "keep")
 }
 
 impl Kept {
