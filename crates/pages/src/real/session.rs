@@ -373,6 +373,10 @@ impl Session {
             };
             if let Some(known) = self.watched.iter_mut().find(|watched| watched.pid == pid) {
                 known.ranges = ranges;
+                // An open page map is that of the memory which the process had then: an exec gives it another.
+                if let Ok(pagemap) = File::open(format!("/proc/{pid}/pagemap")) {
+                    known.pagemap = pagemap;
+                }
             } else if let (Ok(handle), Ok(pagemap)) =
                 (calls::process(pid), File::open(format!("/proc/{pid}/pagemap")))
             {
