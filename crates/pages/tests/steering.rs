@@ -19,7 +19,10 @@ fn kept_program() {
     let begun = Instant::now();
     let mut memory = vec![1u8; 64 << 20];
     while begun.elapsed() < 2 * PATIENCE {
-        memory.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+        std::hint::black_box(&mut memory)
+            .iter_mut()
+            .step_by(4096)
+            .for_each(|byte| *byte = byte.wrapping_add(1));
     }
 }
 
