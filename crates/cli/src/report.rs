@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tiercel_core::Bytes;
 use tiercel_report::events::is_events;
-use tiercel_report::{Comparison, Log, Report, Run, csv, perfetto};
+use tiercel_report::kept::is_kept;
+use tiercel_report::{Comparison, Kept, Log, Report, Run, csv, perfetto};
 
 use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
@@ -18,7 +19,9 @@ Examples:
   tiercel report events.jsonl --html report.html
       a page with a timeline, memory maps and where kernels waited, from what `tiercel run --events` wrote
   tiercel report lm.jsonl lmp.jsonl compare.json --html report.html --perfetto trace.json
-      two runs and a list of results that `tiercel compare --json` printed, side by side; the trace opens in Perfetto";
+      two runs and a list of results that `tiercel compare --json` printed, side by side; the trace opens in Perfetto
+  tiercel report kept.jsonl --html kept.html
+      the address space of a program over time, from what `tiercel keep --events` wrote";
 
 /// Show what happened in runs: where time went, what lay where, which tensors kernels waited for.
 #[derive(Args)]
@@ -82,7 +85,7 @@ fn check_places(arguments: &Arguments) -> Result<(), String> {
 
 /// Reads every file and puts together what they hold.
 fn read(arguments: &Arguments) -> Result<Report, String> {
-    let (mut runs, mut results) = (Vec::new(), Comparison::default());
+    let (mut runs, mut results, mut kept) = (Vec::new(), Comparison::default(), Vec::new());
     for path in &arguments.files {
         let name = path.display();
         let mut from = open(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
@@ -93,6 +96,8 @@ fn read(arguments: &Arguments) -> Result<Report, String> {
         if is_events(start) {
             let log = Log::read(from).map_err(|error| format!("{name}: {error}"))?;
             runs.push(Run::new(log));
+        } else if is_kept(start) {
+            kept.push(Kept::read(from).map_err(|error| format!("{name}: {error}"))?);
         } else {
             let mut text = Vec::new();
             from.read_to_end(&mut text).map_err(|error| format!("cannot read `{name}`: {error}"))?;
@@ -105,6 +110,7 @@ fn read(arguments: &Arguments) -> Result<Report, String> {
     let title = arguments.title.clone().unwrap_or_else(|| title(&runs));
     let mut report = Report::of_runs(title, runs);
     report.comparison.add(results.rows);
+    report.kept = kept;
     Ok(report)
 }
 

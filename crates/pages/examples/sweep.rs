@@ -1,4 +1,7 @@
 //! Every program under every policy on the machines of the paper and a two-tier one, simulated: a table of times.
+//!
+//! `sweep [PROGRAM…] [--variants] [--windows=N]`: with parts of hm-keeper and of ours taken away, and longer or shorter than
+//! 100 intervals (1200 windows).
 
 use tiercel_core::Machine;
 use tiercel_pages::programs::{self, Size};
@@ -14,7 +17,8 @@ fn main() {
         ("optane-4tier-emulated", include_str!("../../../machines/optane-4tier-emulated.toml")),
         ("cxl", include_str!("../../../machines/cxl.toml")),
     ];
-    let size = Size::DEFAULT;
+    let windows = std::env::args().find_map(|argument| argument.strip_prefix("--windows=")?.parse().ok());
+    let size = Size { windows: windows.unwrap_or(Size::DEFAULT.windows), ..Size::DEFAULT };
     for program in programs::ALL.iter().filter(|p| only.is_empty() || only.iter().any(|o| o == p.name)) {
         let started = std::time::Instant::now();
         let recording = program.record(size);

@@ -17,17 +17,20 @@ pub enum Watch {
     Faults(Vec<u32>),
     /// The same, with each page protected and watched on its own, which costs more (Thermostat).
     Traps(Vec<u32>),
-    /// So many accesses, picked evenly by the processor.
+    /// So many accesses, picked evenly by the processor: loads that were waited for, and stores. What is read in order is
+    /// fetched ahead, and so never picked.
     Samples(usize),
 }
 
 /// A page that was looked at.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sight {
     /// The page.
     pub page: u32,
     /// How often it was seen accessed; for bits 0 or 1, in the order in which they were asked for.
     pub seen: u32,
+    /// How many of the stores that the processor picked wrote it in order, where it picks accesses.
+    pub stored: u32,
 }
 
 /// How hot a run of pages is.
@@ -45,6 +48,9 @@ pub struct Heat {
     pub error: f64,
     /// Whether the profiler would call these pages hot.
     pub hot: bool,
+    /// Lines a page that are written in order, in the unit of `mean`, where they are seen: nobody waits for them, but where
+    /// bandwidth is short they take it.
+    pub lines: f64,
 }
 
 impl Heat {
@@ -139,12 +145,15 @@ pub enum Why {
 pub struct Last {
     /// How long it took.
     pub ns: f64,
-    /// Bytes that the program and copies read and wrote on every tier, where something counts them.
-    pub bytes: Vec<f64>,
+    /// For which share of the time every tier was busy with what the program and copies read and wrote, where something
+    /// counts that.
+    pub busy: Vec<f64>,
     /// What a page's move cost the program, on average over what was moved so far; 0 before anything was.
     pub stall_ns: f64,
     /// How many accesses there were, where something counts them; 0 where nothing does.
     pub accesses: f64,
+    /// How many lines were written in order, where something counts them.
+    pub stores: f64,
     /// How many accesses are under way at a time.
     pub threads: f64,
     /// For how many more intervals what is hot may be expected to stay hot, as the profiler says.

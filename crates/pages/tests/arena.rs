@@ -1,7 +1,9 @@
 //! Nothing that is written is lost while spans move to and fro: threads count in words of their own and check, at every
 //! write, that the last one is still there.
+//!
+//! A million writes in every run of the tests; `scripts/check-pages` makes it ten million (`TIERCEL_CHECKED_WRITES`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tiercel_pages::arena::{Arena, ArenaError, SPAN, TierSpec};
 
@@ -19,7 +21,10 @@ fn arena() -> Option<Arena> {
     }
 }
 
-/// How many writes are checked: 10 million where somebody asks for it, fewer in every run of the tests.
+/// In both directions, while threads write; where the mover gets no processor, they write on until it did.
+const MIGRATIONS: u64 = 64;
+
+/// How many writes are checked at least.
 fn writes() -> u64 {
     std::env::var("TIERCEL_CHECKED_WRITES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000)
 }
@@ -30,14 +35,20 @@ fn no_write_is_lost_while_spans_move() {
     const THREADS: usize = 3;
     let each = writes() / THREADS as u64;
     let over = AtomicBool::new(false);
-    let migrations = std::thread::scope(|scope| {
+    let (migrations, written) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
         let write = |thread: usize| {
-            let arena = &arena;
+            let (arena, migrations, written, over) = (&arena, &migrations, &written, &over);
             move || {
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 let words = SPANS * SPAN / 8 / THREADS;
                 let mut expected = vec![0u64; words];
-                for count in 1..=each {
+                let mut count = 0;
+                // Whoever finds a mistake ends the mover; without it nobody would ever be done.
+                while count < each
+                    || (migrations.load(Ordering::Relaxed) < MIGRATIONS && !over.load(Ordering::Relaxed))
+                {
+                    count += 1;
                     let at = random.usize(..words);
                     let place = at * THREADS + thread;
                     let span = arena.words(place / (SPAN / 8)).expect("a span");
@@ -46,6 +57,7 @@ fn no_write_is_lost_while_spans_move() {
                     word.store(count, Ordering::Relaxed);
                     expected[at] = count;
                 }
+                written.fetch_add(count, Ordering::Relaxed);
                 for (at, expected) in expected.iter().enumerate() {
                     let place = at * THREADS + thread;
                     let span = arena.words(place / (SPAN / 8)).expect("a span");
@@ -56,26 +68,37 @@ fn no_write_is_lost_while_spans_move() {
         let writers: Vec<_> = (0..THREADS).map(|thread| scope.spawn(write(thread))).collect();
         let mover = scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(99);
-            let mut moved = 0u64;
+            // Ends by itself where it fails, and with it the writers.
+            let _ends = Ends(&over);
             while !over.load(Ordering::Relaxed) {
                 let span = random.usize(..SPANS);
                 let to = 1 - arena.tier(span).expect("a span");
                 arena.migrate(span, to).expect("there is room");
                 assert_eq!(arena.tier(span), Some(to));
-                moved += 1;
+                migrations.fetch_add(1, Ordering::Relaxed);
                 // So that writers get on; they wait for the span that moves.
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }
-            moved
         });
         let failed = writers.into_iter().filter_map(|writer| writer.join().err()).count();
         over.store(true, Ordering::Relaxed);
-        let moved = mover.join().expect("the mover");
+        mover.join().expect("the mover");
         assert_eq!(failed, 0, "writers found what they wrote");
-        moved
     });
-    assert!(migrations > 3, "spans moved all the time: {migrations}");
-    println!("{} checked writes during {migrations} migrations", each * THREADS as u64);
+    let (migrations, written) = (migrations.into_inner(), written.into_inner());
+    assert!(migrations >= MIGRATIONS, "spans moved all the time: {migrations}");
+    println!(
+        "{written} checked writes by {THREADS} threads during {migrations} migrations to and fro, none lost"
+    );
+}
+
+/// Says that it is over, also when its owner panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! | `events.rs` | the file of events (`docs/events-format.md`) |
 //! | `header.rs` | what a run was |
 //! | `line.rs` | one event as a line |
+//! | `kept.rs` | what `tiercel keep` wrote: memory of a program over time |
 //! | `run.rs` | a run with beginnings and ends |
 //! | `stalls.rs` | where kernels waited, and for what: the place where stalls are counted for people |
 //! | `comparison.rs` | figures of many runs, under the names of the JSON documents (`docs/json.md`) |
@@ -36,6 +37,7 @@ pub mod curve;
 pub mod events;
 pub mod header;
 pub mod html;
+pub mod kept;
 mod line;
 pub mod perfetto;
 pub mod report;
@@ -50,6 +52,7 @@ pub use comparison::{Comparison, Row};
 pub use curve::{Curve, Point, Price};
 pub use events::{Entry, EventsError, Log, What, write_events};
 pub use header::Header;
+pub use kept::Kept;
 pub use report::Report;
 pub use run::Run;
 pub use stalls::Stalls;

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::comparison::Comparison;
 use crate::curve::Curve;
+use crate::kept::Kept;
 use crate::run::Run;
 use crate::stalls::Stalls;
 
@@ -18,13 +19,15 @@ pub struct Report {
     pub curves: Vec<Curve>,
     /// Runs with all that happened in them.
     pub runs: Vec<Run>,
+    /// Programs that were kept on less fast memory than they have.
+    pub kept: Vec<Kept>,
 }
 
 impl Report {
     /// A report of runs with their events, whose figures are compared.
     pub fn of_runs(title: impl Into<String>, runs: Vec<Run>) -> Report {
         let comparison = Comparison::new(runs.iter().map(Run::row).collect());
-        Report { title: title.into(), comparison, curves: Vec::new(), runs }
+        Report { title: title.into(), comparison, runs, ..Report::default() }
     }
 
     /// A report of figures alone.
@@ -47,6 +50,7 @@ impl Report {
             parts.push(format!("{}, {} on {}\n\n{}", curve.net, curve.system, curve.machine, curve.table()));
         }
         parts.extend(self.runs.iter().map(Run::text));
+        parts.extend(self.kept.iter().map(|kept| format!("kept: {}\n  {}\n", kept.mechanism, kept.about())));
         parts.join("\n")
     }
 
@@ -67,6 +71,7 @@ impl Report {
             "comparison": self.comparison,
             "curves": self.all_curves(),
             "runs": runs.collect::<Vec<_>>(),
+            "kept": self.kept,
         })
     }
 }

@@ -75,6 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
     while asked.load(Ordering::Relaxed) == 0 {
         let Some(interval) = daemon.step().map_err(|error| error.to_string())? else { break };
         events.tell("interval", figures(&interval));
+        events.tell("map", json!({"parts": interval.map}));
         for (range, node, why) in &interval.moves {
             events.tell("move", moved(range, *node, *why));
         }

@@ -77,6 +77,7 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
         }
     };
     let state = session.state(0);
+    let short = session.ended_for_memory() > 0;
     let mechanism = session.mechanism.clone();
     let closed = session.close();
     if let Err(why) = &closed {
@@ -101,7 +102,11 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
     match status {
         Some(status) if !status.success() => {
             let code = status.code().unwrap_or(1) as u8;
-            let message = format!("the command ended with {status}");
+            let mut message = format!("the command ended with {status}");
+            if short {
+                message += ": the kernel ended a process of it, because it wanted more memory than --fast and swap have \
+                            together; give it more with --slow-size";
+            }
             Err(Failure { message, status: code.max(1), out: Some(out) })
         }
         _ => Ok(out),
@@ -149,8 +154,10 @@ fn figures(state: &State) -> serde_json::Value {
         "read_ahead_bytes": counts.ahead,
         "written_out_bytes": counts.behind,
         "room_bytes": counts.room,
+        "waits": counts.waits,
         "looks": counts.looks,
         "overhead": state.overhead,
+        "room_overhead": state.room_overhead,
     })
 }
 
@@ -158,7 +165,7 @@ fn summary(state: &State, mechanism: &str, fast: u64) -> String {
     let counts = &state.counts;
     format!(
         "\nkept on {} of fast memory for {:.1} s: {mechanism}\n  seen coming back {}, going out {}; read ahead {}, \
-         written out {}, room made {}\n  the keeper took {:.2} % of a core\n",
+         written out {}, room made {}\n  the keeper took {:.2} % of a core, of which {:.2} % made room in the program's place{}\n",
         size(fast),
         state.seconds,
         size(counts.came_back),
@@ -167,5 +174,12 @@ fn summary(state: &State, mechanism: &str, fast: u64) -> String {
         size(counts.behind),
         size(counts.room),
         state.overhead * 100.0,
+        state.room_overhead * 100.0,
+        match counts.waits {
+            0 => String::new(),
+            waits => format!(
+                "\n  the disk was behind {waits} times: the program waited where the kernel would have ended it"
+            ),
+        },
     )
 }

@@ -1,4 +1,5 @@
-//! HeMem's profiler (SOSP 2021, as Section 8.8.2 has it): the processor picks accesses, spans count them and cool down.
+//! HeMem's profiler (SOSP 2021, as Section 8.8.2 has it): the processor picks loads that were waited
+//! for and stores, spans count them and cool down.
 
 use crate::placement::Placement;
 use crate::watch::{Heat, Profiler, Setting, Sight, Watch};
@@ -37,7 +38,7 @@ impl Profiler for Counters {
     fn seen(&mut self, sights: &[Sight]) {
         for sight in sights {
             let count = &mut self.counts[(sight.page / self.setting.span) as usize];
-            *count += sight.seen;
+            *count += sight.seen + sight.stored;
             if *count >= COOL {
                 self.counts.iter_mut().for_each(|count| *count /= 2);
             }
@@ -50,7 +51,7 @@ impl Profiler for Counters {
             let first = at as u32 * span;
             let seen = f64::from(*count);
             let pages = span.min(self.setting.pages - first);
-            Heat { first, pages, now: seen, mean: seen, error: 0.0, hot: *count >= HOT }
+            Heat { first, pages, now: seen, mean: seen, error: 0.0, hot: *count >= HOT, lines: 0.0 }
         };
         self.counts.iter().enumerate().map(heat).collect()
     }

@@ -59,7 +59,7 @@ impl Profiler for Damon {
             .iter()
             .map(|(first, pages, seen)| {
                 let now = f64::from(*seen) * 3.0 / SCANS as f64;
-                Heat { first: *first, pages: *pages, now, mean: now, error: 0.0, hot: now >= 1.5 }
+                Heat { first: *first, pages: *pages, now, mean: now, error: 0.0, hot: now >= 1.5, lines: 0.0 }
             })
             .collect();
         let near = (SCANS as u32).div_ceil(10);

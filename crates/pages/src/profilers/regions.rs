@@ -332,6 +332,7 @@ impl Profiler for Regions {
             mean: span.mean,
             error: 0.0,
             hot: span.mean >= hot,
+            lines: 0.0,
         });
         let heats = heats.collect();
         match self.parts {
@@ -369,8 +370,10 @@ mod tests {
         for _ in 0..intervals {
             for _ in 0..SCANS {
                 let Watch::Bits(pages) = regions.watch(&placement) else { panic!("it looks at bits") };
-                let sights: Vec<Sight> =
-                    pages.iter().map(|page| Sight { page: *page, seen: u32::from(hot(*page)) }).collect();
+                let sights: Vec<Sight> = pages
+                    .iter()
+                    .map(|page| Sight { page: *page, seen: u32::from(hot(*page)), stored: 0 })
+                    .collect();
                 regions.seen(&sights);
             }
             heats = regions.close(&placement);

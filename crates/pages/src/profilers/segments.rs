@@ -9,6 +9,8 @@
 //!   instead of a constant α. It also says how long what is hot may be expected to stay so.
 //! - The budget is a limit, not a duty: while nothing is to be moved, it shrinks, down to a sixteenth.
 //!
+//! - Stores that are picked but that nobody waits for are counted apart: where bandwidth is short, they are what takes it.
+//!
 //! It looks at accesses that the processor picks, where the machine has that, and at accessed bits where not. Bits saturate:
 //! so there are more scans of fewer pages, and a rate follows from how often a page was not accessed.
 
@@ -40,13 +42,21 @@ struct Memory {
     score: f64,
 }
 
+/// What was counted of every page, over several memories.
+struct Counts {
+    memories: [Memory; 3],
+    new_seen: Vec<f32>,
+    new_watched: Vec<f32>,
+}
+
 /// The profiler.
 pub struct Segments {
     setting: Setting,
     source: Source,
-    memories: [Memory; 3],
-    new_seen: Vec<f32>,
-    new_watched: Vec<f32>,
+    /// Accesses that were waited for, or bits.
+    accesses: Counts,
+    /// Stores that nobody waited for, once there were any: most programs have few.
+    stores: Option<Counts>,
     /// Which share of the limit is used.
     share: f64,
     /// Intervals that have passed without anything to move.
@@ -66,6 +76,15 @@ struct Run {
     watched: f64,
 }
 
+/// A rate and how far it may be off, of pages side by side.
+#[derive(Clone, Copy)]
+struct Rate {
+    first: u32,
+    pages: u32,
+    mean: f64,
+    error: f64,
+}
+
 impl Run {
     fn surprise(seen: f64, watched: f64) -> f64 {
         if seen > 0.0 { seen * (seen / watched).ln() } else { 0.0 }
@@ -78,34 +97,15 @@ impl Run {
     }
 }
 
-impl Segments {
-    /// The profiler.
-    pub fn new(setting: Setting, source: Source) -> Segments {
-        let pages = setting.pages as usize;
+impl Counts {
+    fn new(pages: usize) -> Counts {
         let memory = |reach: f64| Memory {
             fade: 0.5f64.powf(1.0 / reach),
             seen: vec![0.0; pages],
             watched: vec![0.0; pages],
             score: 0.0,
         };
-        // A stride without a common divisor visits every page once a round, far from where it was.
-        let mut stride = (f64::from(setting.pages) * 0.618) as u32 | 1;
-        while gcd(stride, setting.pages) != 1 {
-            stride += 2;
-        }
-        Segments {
-            source,
-            memories: REACH.map(memory),
-            new_seen: vec![0.0; pages],
-            new_watched: vec![0.0; pages],
-            share: 1.0,
-            quiet: 0,
-            turn: (setting.seed % u64::from(setting.pages.max(1))) as u32,
-            stride,
-            asked: 0,
-            runs: 0,
-            setting,
-        }
+        Counts { memories: REACH.map(memory), new_seen: vec![0.0; pages], new_watched: vec![0.0; pages] }
     }
 
     /// The memory that foretells best.
@@ -117,11 +117,6 @@ impl Segments {
             }
         }
         best
-    }
-
-    fn budget(&self, cost: f64) -> usize {
-        let ns = self.setting.interval_ns * self.setting.overhead * self.share;
-        ((ns / cost) as usize).max(1)
     }
 
     /// How well each memory foretells what was just seen, then takes it in.
@@ -156,9 +151,9 @@ impl Segments {
     }
 
     /// Runs that a test on counts cannot tell apart: those most alike merge first.
-    fn runs(&self, memory: &Memory) -> Vec<Run> {
+    fn runs(memory: &Memory) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        for page in 0..self.setting.pages {
+        for page in 0..memory.seen.len() as u32 {
             let at = page as usize;
             let (seen, watched) = (f64::from(memory.seen[at]), f64::from(memory.watched[at]));
             match runs.last_mut() {
@@ -194,8 +189,8 @@ impl Segments {
         runs
     }
 
-    /// Heats of a run: one for all of it, or one a page where its pages differ by more than chance.
-    fn heats(&self, memory: &Memory, run: &Run, scale: f64, out: &mut Vec<Heat>) {
+    /// Rates of a run: one for all of it, or one a page where its pages differ by more than chance.
+    fn rates(memory: &Memory, run: &Run, out: &mut Vec<Rate>) {
         let rate = run.seen / run.watched;
         let range = run.first as usize..(run.first + run.pages) as usize;
         let mut scatter = 0.0;
@@ -218,27 +213,79 @@ impl Segments {
                 let (s, w) = (f64::from(memory.seen[at]), f64::from(memory.watched[at]));
                 let mean = (s + rate * weight) / (w + weight);
                 let error = (mean / (w + weight)).sqrt();
-                out.push(Heat {
-                    first: at as u32,
-                    pages: 1,
-                    now: mean * scale,
-                    mean: mean * scale,
-                    error: error * scale,
-                    hot: false,
-                });
+                out.push(Rate { first: at as u32, pages: 1, mean, error });
             }
         } else {
             let error = (run.seen + 0.5).sqrt() / run.watched.max(exposure);
-            out.push(Heat {
-                first: run.first,
-                pages: run.pages,
-                now: rate * scale,
-                mean: rate * scale,
-                error: error * scale,
-                hot: false,
-            });
+            out.push(Rate { first: run.first, pages: run.pages, mean: rate, error });
         }
     }
+
+    /// An interval is over: rates of all pages, in order, and how many runs there are.
+    fn close(&mut self) -> (Vec<Rate>, usize) {
+        self.learn();
+        let memory = &self.memories[self.best()];
+        let runs = Counts::runs(memory);
+        let mut rates = Vec::new();
+        runs.iter().for_each(|run| Counts::rates(memory, run, &mut rates));
+        (rates, runs.len())
+    }
+}
+
+impl Segments {
+    /// The profiler.
+    pub fn new(setting: Setting, source: Source) -> Segments {
+        // A stride without a common divisor visits every page once a round, far from where it was.
+        let mut stride = (f64::from(setting.pages) * 0.618) as u32 | 1;
+        while gcd(stride, setting.pages) != 1 {
+            stride += 2;
+        }
+        Segments {
+            source,
+            accesses: Counts::new(setting.pages as usize),
+            stores: None,
+            share: 1.0,
+            quiet: 0,
+            turn: (setting.seed % u64::from(setting.pages.max(1))) as u32,
+            stride,
+            asked: 0,
+            runs: 0,
+            setting,
+        }
+    }
+
+    fn budget(&self, cost: f64) -> usize {
+        let ns = self.setting.interval_ns * self.setting.overhead * self.share;
+        ((ns / cost) as usize).max(1)
+    }
+}
+
+/// Rates of accesses and of stores over the same pages as heats: a new one wherever either changes.
+fn together(accesses: &[Rate], stores: &[Rate]) -> Vec<Heat> {
+    let mut heats = Vec::with_capacity(accesses.len());
+    let mut next = 0;
+    for rate in accesses {
+        let (mut first, end) = (rate.first, rate.first + rate.pages);
+        while first < end {
+            let store = stores.get(next);
+            let to = store.map_or(end, |store| (store.first + store.pages).min(end));
+            let lines = store.map_or(0.0, |store| store.mean);
+            heats.push(Heat {
+                first,
+                pages: to - first,
+                now: rate.mean,
+                mean: rate.mean,
+                error: rate.error,
+                hot: false,
+                lines,
+            });
+            if store.is_some_and(|store| store.first + store.pages == to) {
+                next += 1;
+            }
+            first = to;
+        }
+    }
+    heats
 }
 
 fn sum(values: &[f32]) -> f64 {
@@ -250,7 +297,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// Calls those hot whose rate stands out: the threshold that parts the pages best into two kinds (Otsu's, over logarithms).
-fn mark_hot(heats: &mut [Heat]) {
+pub(crate) fn mark_hot(heats: &mut [Heat]) {
     let mut order: Vec<(f64, f64)> =
         heats.iter().map(|h| ((h.mean + 1e-3).ln(), f64::from(h.pages))).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -300,31 +347,37 @@ impl Profiler for Segments {
     fn seen(&mut self, sights: &[Sight]) {
         match self.source {
             Source::Samples => {
-                for sight in sights {
-                    self.new_seen[sight.page as usize] += sight.seen as f32;
-                }
                 // Fewer picks watch all pages for less.
                 let full = self.setting.interval_ns * self.setting.overhead / self.setting.costs.sample_ns;
-                self.new_watched.fill((self.asked as f64 / full.max(1.0)) as f32);
+                let watched = (self.asked as f64 / full.max(1.0)) as f32;
+                for sight in sights {
+                    self.accesses.new_seen[sight.page as usize] += sight.seen as f32;
+                }
+                self.accesses.new_watched.fill(watched);
+                if self.stores.is_none() && sights.iter().any(|sight| sight.stored > 0) {
+                    self.stores = Some(Counts::new(self.setting.pages as usize));
+                }
+                if let Some(stores) = &mut self.stores {
+                    for sight in sights {
+                        stores.new_seen[sight.page as usize] += sight.stored as f32;
+                    }
+                    stores.new_watched.fill(watched);
+                }
             }
             Source::Bits => {
                 let part = 1.0 / self.scans() as f32;
                 for sight in sights {
-                    self.new_watched[sight.page as usize] += part;
-                    self.new_seen[sight.page as usize] += sight.seen.min(1) as f32;
+                    self.accesses.new_watched[sight.page as usize] += part;
+                    self.accesses.new_seen[sight.page as usize] += sight.seen.min(1) as f32;
                 }
             }
         }
     }
 
     fn close(&mut self, _placement: &Placement) -> Vec<Heat> {
-        self.learn();
-        let memory = &self.memories[self.best()];
-        let runs = self.runs(memory);
-        let mut heats = Vec::new();
-        for run in &runs {
-            self.heats(memory, run, 1.0, &mut heats);
-        }
+        let (accesses, runs) = self.accesses.close();
+        let stores = self.stores.as_mut().map(|stores| stores.close().0).unwrap_or_default();
+        let mut heats = together(&accesses, &stores);
         if self.source == Source::Bits {
             // A bit says "at least once": from the share of scans without an access follows how many there were.
             let scans = self.scans() as f64;
@@ -336,7 +389,7 @@ impl Profiler for Segments {
                 heat.now = heat.mean;
             }
         }
-        self.runs = runs.len();
+        self.runs = runs;
         mark_hot(&mut heats);
         heats
     }
@@ -355,7 +408,7 @@ impl Profiler for Segments {
     }
 
     fn horizon(&self) -> f64 {
-        REACH[self.best()] * 2.0
+        REACH[self.accesses.best()] * 2.0
     }
 
     fn spans(&self) -> usize {
@@ -382,7 +435,7 @@ mod tests {
                         while sights.len() < count {
                             let page = random.u32(..pages);
                             if random.f64() * 10.0 < rate(page) {
-                                sights.push(Sight { page, seen: 1 });
+                                sights.push(Sight { page, seen: 1, stored: 0 });
                             }
                         }
                         sights
@@ -390,8 +443,8 @@ mod tests {
                     Watch::Bits(list) => {
                         // 10 accesses a page and interval on average.
                         let expected = |page: u32| rate(page) / all * f64::from(pages) * 10.0 / 12.0;
-                        let hit = |page: &u32| u32::from(fastrand::f64() > (-expected(*page)).exp());
-                        list.iter().map(|page| Sight { page: *page, seen: hit(page) }).collect()
+                        let mut hit = |page: u32| u32::from(random.f64() > (-expected(page)).exp());
+                        list.iter().map(|page| Sight { page: *page, seen: hit(*page), stored: 0 }).collect()
                     }
                     other => panic!("not asked for: {other:?}"),
                 };

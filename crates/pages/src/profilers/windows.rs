@@ -56,7 +56,7 @@ impl Profiler for Window {
             .map(|(page, history)| {
                 let now = if self.seen.binary_search(page).is_ok() { 1.0 } else { 0.0 };
                 let mean = f64::from(*history) / 255.0;
-                Heat { first: *page, pages: 1, now, mean, error: 0.0, hot: mean > 0.4 }
+                Heat { first: *page, pages: 1, now, mean, error: 0.0, hot: mean > 0.4, lines: 0.0 }
             })
             .collect();
         heats.sort_by_key(|heat| heat.first);
@@ -83,6 +83,7 @@ impl Thermostat {
             mean: 0.0,
             error: 0.0,
             hot: false,
+            lines: 0.0,
         });
         let random = fastrand::Rng::with_seed(setting.seed ^ 0x7468_6572);
         Thermostat { random, turn: 0, spans: spans.collect(), setting }
@@ -157,7 +158,15 @@ impl Profiler for Chance {
             .iter()
             .map(|(page, seen)| {
                 let seen = f64::from(*seen);
-                Heat { first: *page, pages: 1, now: seen, mean: seen, error: 0.0, hot: seen >= 3.0 }
+                Heat {
+                    first: *page,
+                    pages: 1,
+                    now: seen,
+                    mean: seen,
+                    error: 0.0,
+                    hot: seen >= 3.0,
+                    lines: 0.0,
+                }
             })
             .collect();
         heats.sort_by_key(|heat| heat.first);

@@ -154,6 +154,8 @@ pub mod kinds {
     pub const PRESENT: u64 = 1 << 3;
     /// It was swapped out.
     pub const SWAPPED: u64 = 1 << 4;
+    /// It is a part of a huge page.
+    pub const HUGE: u64 = 1 << 6;
 }
 
 #[repr(C)]
@@ -227,17 +229,23 @@ mod tests {
         let here = vec![7u8; 1 << 20];
         let first = here.as_ptr() as u64 & !4095;
         let range = first + 4096..first + (1 << 20) - 4096;
-        // A kernel before 6.7 knows nothing of scans; then there is nothing to hold against.
-        if let Ok(pagemap) = File::open("/proc/self/pagemap")
-            && let Ok(present) = scan(&pagemap, range.clone(), kinds::PRESENT)
-        {
-            let bytes: u64 = present.iter().map(|run| run.end - run.start).sum();
-            assert_eq!(bytes, range.end - range.start, "written pages are in memory");
-            assert!(scan(&pagemap, range.clone(), kinds::SWAPPED).is_ok());
+        let pagemap = File::open("/proc/self/pagemap").expect("our own pages");
+        let runs = |kind| scan(&pagemap, range.clone(), kind);
+        let bytes = |runs: Vec<Range<u64>>| runs.iter().map(|run| run.end - run.start).sum::<u64>();
+        match (runs(kinds::PRESENT), runs(kinds::SWAPPED)) {
+            // A page that is swapped out between the two looks is in both or in neither.
+            (Ok(present), Ok(swapped)) if swapped.is_empty() => {
+                assert_eq!(bytes(present), range.end - range.start, "written pages are in memory");
+            }
+            (Ok(_), Ok(_)) => eprintln!("skipped: this machine is short of memory and swaps us out"),
+            (Err(error), _) | (_, Err(error)) => eprintln!("skipped: PAGEMAP_SCAN (Linux 6.7): {error}"),
         }
         let own = std::process::id();
-        if let Ok(nodes) = move_pages(own, &[range.start], None) {
-            assert!(nodes[0] >= 0, "the page is on some node: {nodes:?}");
+        match move_pages(own, &[range.start], None) {
+            Ok(nodes) => {
+                assert!(nodes[0] >= 0 || nodes[0] == -libc::ENOENT, "the page is on some node: {nodes:?}")
+            }
+            Err(error) => eprintln!("skipped: move_pages: {error}"),
         }
         assert!(move_pages(own, &[range.start], Some(&[])).is_err(), "a node a page");
         assert!(process(u32::MAX >> 1).is_err(), "no such process");

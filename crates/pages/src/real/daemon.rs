@@ -6,14 +6,17 @@
 //! program belong to programs that use the arena.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::calls::{self, kinds};
 use super::nodes::{self, Node};
 use super::trackers::{self, Seen, Tracker};
-use super::{KeepError, calls, process};
+use super::{KeepError, process};
 use crate::placement::{NOWHERE, Placement};
+use crate::profilers::segments::mark_hot;
 use crate::systems;
 use crate::tiers::Tiers;
 use crate::watch::{Costs, Heat, Keeper, Last, Move, Setting, Sight, Watch, Why};
@@ -22,6 +25,9 @@ const PAGE: u64 = 4096;
 
 /// How many granules there may be: where a program has more memory, granules are larger.
 const MOST: u64 = 1 << 19;
+
+/// The size of a huge page.
+const HUGE: u64 = 2 << 20;
 
 /// How many pages a call moves.
 const BATCH: usize = 512;
@@ -70,7 +76,12 @@ pub struct Interval {
     pub overhead: f64,
     /// What moved and why: addresses, node, reason.
     pub moves: Vec<(Range<u64>, u32, Why)>,
+    /// The address space in [`PARTS`] equal parts: bytes in it, bytes that are not on the fastest node, bytes that are hot.
+    pub map: Vec<[u64; 3]>,
 }
+
+/// How many parts of the address space [`Interval::map`] has.
+pub const PARTS: usize = 72;
 
 /// Which granule is where in the address space.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -137,6 +148,8 @@ pub struct Daemon {
     setting: Setting,
     placement: Placement,
     tracker: Box<dyn Tracker>,
+    /// When the process began: another that gets its number is not taken for it.
+    began: Option<u64>,
     started: Instant,
     cpu: Duration,
     /// What a page's move took, smoothed.
@@ -170,6 +183,7 @@ impl Daemon {
             setting: setting(&options, 1, PAGE),
             placement: Placement::new(0, &nodes::tiers(&nodes, PAGE, options.fast)),
             tracker,
+            began: process::began(pid),
             started: Instant::now(),
             cpu: calls::own_cpu(),
             stall_ns: 0.0,
@@ -237,7 +251,8 @@ impl Daemon {
             self.tracker.clear(&pages)?;
             std::thread::sleep(self.options.interval / scans as u32);
             let bits = self.tracker.accessed(&pages)?;
-            let sight = |(page, seen): (&u32, &bool)| Sight { page: *page, seen: u32::from(*seen) };
+            let sight =
+                |(page, seen): (&u32, &bool)| Sight { page: *page, seen: u32::from(*seen), stored: 0 };
             let sights: Vec<Sight> = asked.iter().zip(&bits).map(sight).collect();
             self.keeper.profiler.seen(&sights);
         }
@@ -251,7 +266,7 @@ impl Daemon {
             let what = format!("{what} of process {pid}");
             move |error| KeepError::System { what, error }
         };
-        let ended = |daemon: &Daemon| !process::runs(daemon.options.pid);
+        let ended = |daemon: &Daemon| !process::runs(pid) || process::began(pid) != daemon.began;
         if ended(self) {
             return Ok(None);
         }
@@ -272,9 +287,10 @@ impl Daemon {
         }
         let last = Last {
             ns: self.options.interval.as_nanos() as f64,
-            bytes: vec![0.0; self.tiers.len()],
+            busy: vec![0.0; self.tiers.len()],
             stall_ns: self.stall_ns,
             accesses: 0.0,
+            stores: 0.0,
             threads: 1.0,
             horizon: self.keeper.profiler.horizon(),
         };
@@ -287,13 +303,30 @@ impl Daemon {
         interval.on = (0..self.tiers.len())
             .map(|tier| self.placement.used(tier as u8) as u64 * self.map.granule)
             .collect();
-        for heat in heats.iter().filter(|heat| heat.hot) {
+        interval.map = vec![[0; 3]; PARTS];
+        for heat in &heats {
             for granule in heat.range() {
-                interval.hot += self.map.granule;
-                interval.hot_fast += u64::from(self.placement.tier(granule) == 0) * self.map.granule;
+                let (bytes, tier) = (self.map.granule, self.placement.tier(granule));
+                let part = &mut interval.map[granule as usize * PARTS / self.map.count.max(1) as usize];
+                part[0] += u64::from(tier != NOWHERE) * bytes;
+                part[1] += u64::from(tier != NOWHERE && tier != 0) * bytes;
+                if heat.hot {
+                    part[2] += u64::from(tier != NOWHERE) * bytes;
+                    interval.hot += bytes;
+                    interval.hot_fast += u64::from(tier == 0) * bytes;
+                }
             }
         }
         Ok(Some(interval))
+    }
+
+    /// Where the program has huge pages, as far as the kernel tells.
+    fn huge(&self) -> Vec<Range<u64>> {
+        let Ok(pagemap) = File::open(format!("/proc/{}/pagemap", self.options.pid)) else {
+            return Vec::new();
+        };
+        let scan = |range: &Range<u64>| calls::scan(&pagemap, range.clone(), kinds::HUGE).unwrap_or_default();
+        self.ranges.iter().flat_map(scan).collect()
     }
 
     /// Moves what was decided, what makes room first, each pair of nodes in a worker of its own, within the rate.
@@ -301,6 +334,7 @@ impl Daemon {
         let mut interval = Interval::default();
         let budget = (self.options.rate as f64 * self.options.interval.as_secs_f64()) as u64;
         let mut left = budget;
+        let huge = self.huge();
         for why in [Why::Room, Why::Hot] {
             // For each pair of nodes the granules that go from the one to the other.
             let mut pairs: BTreeMap<(u8, u8), Vec<u32>> = BTreeMap::new();
@@ -321,6 +355,7 @@ impl Daemon {
                     interval.moves.push((start..end, self.nodes[order.to as usize].id, why));
                 }
             }
+            pairs.values_mut().for_each(|list| *list = whole(list, &self.map, &huge));
             let began = Instant::now();
             let pid = self.options.pid;
             let (map, nodes, rate) = (&self.map, &self.nodes, self.options.rate);
@@ -392,7 +427,15 @@ fn carry(pid: u32, map: &Map, granules: &[u32], node: i32, rate: u64) -> Vec<(u3
 fn heats_of(seen: &[Seen], map: &Map) -> Vec<Heat> {
     let mut heats: Vec<Heat> = Vec::new();
     let mut next = 0;
-    let cold = |first: u32, pages: u32| Heat { first, pages, now: 0.0, mean: 0.0, error: 0.0, hot: false };
+    let cold = |first: u32, pages: u32| Heat {
+        first,
+        pages,
+        now: 0.0,
+        mean: 0.0,
+        error: 0.0,
+        hot: false,
+        lines: 0.0,
+    };
     for region in seen {
         for granules in map.granules(&region.range) {
             let start = granules.start.max(next);
@@ -411,7 +454,8 @@ fn heats_of(seen: &[Seen], map: &Map) -> Vec<Heat> {
                 now: rate,
                 mean: rate,
                 error: 20.0,
-                hot: region.share > 0.25,
+                hot: false,
+                lines: 0.0,
             });
             next = granules.end;
         }
@@ -419,7 +463,33 @@ fn heats_of(seen: &[Seen], map: &Map) -> Vec<Heat> {
     if next < map.count {
         heats.push(cold(next, map.count - next));
     }
+    mark_hot(&mut heats);
     heats
+}
+
+/// The kernel moves a huge page as a whole, whichever page of it is named. Where half of it or more is to move, all of it
+/// does, and is counted; where less, none, because most of what would move was not asked for.
+fn whole(granules: &[u32], map: &Map, huge: &[Range<u64>]) -> Vec<u32> {
+    let each = (HUGE / map.granule) as usize;
+    if each < 2 || huge.is_empty() {
+        return granules.to_vec();
+    }
+    let block = |granule: u32| {
+        let start = map.addresses(granule).start / HUGE * HUGE;
+        let at = huge.partition_point(|range| range.end <= start);
+        huge.get(at).is_some_and(|range| range.start <= start && start + HUGE <= range.end).then_some(start)
+    };
+    let mut blocks: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut done = Vec::new();
+    for granule in granules {
+        match block(*granule) {
+            Some(start) => *blocks.entry(start).or_default() += 1,
+            None => done.push(*granule),
+        }
+    }
+    let large = blocks.into_iter().filter(|(_, count)| count * 2 >= each);
+    done.extend(large.flat_map(|(start, _)| map.granules(&(start..start + HUGE))).flatten());
+    done
 }
 
 fn setting(options: &Options, granules: u32, granule: u64) -> Setting {
@@ -460,6 +530,22 @@ mod tests {
         for granule in 0..map.count {
             assert_eq!(map.granules(&map.addresses(granule)), [granule..granule + 1]);
         }
+    }
+
+    #[test]
+    fn huge_pages_move_whole_or_not_at_all() {
+        let map = Map::new(&[0x1000..0x10_0000, 0x40_0000..0x100_0000], 0x1000);
+        let first = map.granules(&(0x40_0000..0x40_1000))[0].start;
+        let huge = [0x60_0000..0xa0_0000];
+        // Two pages beside any huge one, most of one huge page, a little of the other.
+        let at = |address: u64| first + ((address - 0x40_0000) >> 12) as u32;
+        let mut asked = vec![0, at(0x50_0000)];
+        asked.extend(at(0x60_0000)..at(0x75_0000));
+        asked.extend(at(0x80_0000)..at(0x81_0000));
+        let mut expected = vec![0, at(0x50_0000)];
+        expected.extend(at(0x60_0000)..at(0x80_0000));
+        assert_eq!(whole(&asked, &map, &huge), expected);
+        assert_eq!(whole(&asked, &map, &[]), asked);
     }
 
     #[test]

@@ -97,6 +97,33 @@ impl Group {
         text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
+    /// Whether whoever wants more than the limit waits, where the kernel would end it; version 1 alone can do that.
+    pub fn wait_when_full(&self, wait: bool) -> io::Result<()> {
+        if self.version != 1 {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        fs::write(self.oom_control(), if wait { "1" } else { "0" })
+    }
+
+    /// Whether somebody waits for memory, see [`Group::wait_when_full`].
+    pub fn waits(&self) -> bool {
+        let text = fs::read_to_string(self.oom_control()).unwrap_or_default();
+        text.lines().any(|line| line == "under_oom 1")
+    }
+
+    /// The file that says what happens to whoever wants more than the limit.
+    pub fn oom_control(&self) -> PathBuf {
+        self.folder.join("memory.oom_control")
+    }
+
+    /// How many of its processes the kernel has ended because the group was out of memory.
+    pub fn ended_for_memory(&self) -> u64 {
+        let file = if self.version == 1 { "memory.oom_control" } else { "memory.events" };
+        let text = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// Writes out what nobody used for longest, so many bytes, by the kernel's own order and in our time.
     pub fn reclaim(&self, bytes: u64, limit: u64) -> io::Result<()> {
         if self.version == 2 {

@@ -38,10 +38,15 @@ pub enum Found {
     Stuck(u32, String),
 }
 
-/// Where notes are.
+/// Where notes are: for all of the machine, or for those who may not write there.
 pub fn folder() -> PathBuf {
     let run = Path::new("/run/tiercel");
-    if fs::create_dir_all(run).is_ok() {
+    let trial = run.join(format!(".try-{}", std::process::id()));
+    if fs::create_dir_all(run)
+        .and_then(|()| fs::write(&trial, ""))
+        .and_then(|()| fs::remove_file(&trial))
+        .is_ok()
+    {
         run.to_path_buf()
     } else {
         std::env::temp_dir().join("tiercel-keep")

@@ -114,18 +114,24 @@ pub fn open(pid: u32, named: Option<&str>) -> Result<Box<dyn Tracker>, KeepError
 
 /// Accessed bits through the idle bitmap.
 struct IdlePages {
-    pagemap: File,
+    pid: u32,
     bitmap: File,
+}
+
+/// The page map of a process as it is now: one that stays open is that of the memory before the last exec.
+fn pagemap(pid: u32) -> io::Result<File> {
+    File::open(format!("/proc/{pid}/pagemap"))
 }
 
 impl IdlePages {
     fn open(pid: u32) -> io::Result<IdlePages> {
         let bitmap = File::options().read(true).write(true).open("/sys/kernel/mm/page_idle/bitmap")?;
-        Ok(IdlePages { pagemap: File::open(format!("/proc/{pid}/pagemap"))?, bitmap })
+        pagemap(pid)?;
+        Ok(IdlePages { pid, bitmap })
     }
 
-    fn frame(&self, page: u64) -> io::Result<Option<u64>> {
-        let entry = entry(&self.pagemap, page)?;
+    fn frame(pagemap: &File, page: u64) -> io::Result<Option<u64>> {
+        let entry = entry(pagemap, page)?;
         let frame = entry & ((1 << 55) - 1);
         Ok((entry >> 63 == 1 && frame != 0).then_some(frame))
     }
@@ -137,8 +143,9 @@ impl Tracker for IdlePages {
     }
 
     fn clear(&mut self, pages: &[u64]) -> io::Result<()> {
+        let pagemap = pagemap(self.pid)?;
         for page in pages {
-            if let Some(frame) = self.frame(*page)? {
+            if let Some(frame) = IdlePages::frame(&pagemap, *page)? {
                 self.bitmap.write_all_at(&(1u64 << (frame % 64)).to_ne_bytes(), frame / 64 * 8)?;
             }
         }
@@ -146,8 +153,9 @@ impl Tracker for IdlePages {
     }
 
     fn accessed(&mut self, pages: &[u64]) -> io::Result<Vec<bool>> {
+        let pagemap = pagemap(self.pid)?;
         let look = |page: &u64| -> io::Result<bool> {
-            let Some(frame) = self.frame(*page)? else { return Ok(false) };
+            let Some(frame) = IdlePages::frame(&pagemap, *page)? else { return Ok(false) };
             let mut word = [0; 8];
             self.bitmap.read_exact_at(&mut word, frame / 64 * 8)?;
             Ok(u64::from_ne_bytes(word) >> (frame % 64) & 1 == 0)
@@ -159,13 +167,13 @@ impl Tracker for IdlePages {
 /// Which pages were written.
 struct SoftDirty {
     pid: u32,
-    pagemap: File,
 }
 
 impl SoftDirty {
     fn open(pid: u32) -> io::Result<SoftDirty> {
         fs::write(format!("/proc/{pid}/clear_refs"), "4")?;
-        Ok(SoftDirty { pid, pagemap: File::open(format!("/proc/{pid}/pagemap"))? })
+        pagemap(pid)?;
+        Ok(SoftDirty { pid })
     }
 }
 
@@ -180,7 +188,8 @@ impl Tracker for SoftDirty {
     }
 
     fn accessed(&mut self, pages: &[u64]) -> io::Result<Vec<bool>> {
-        pages.iter().map(|page| Ok(entry(&self.pagemap, *page)? >> 55 & 1 == 1)).collect()
+        let pagemap = pagemap(self.pid)?;
+        pages.iter().map(|page| Ok(entry(&pagemap, *page)? >> 55 & 1 == 1)).collect()
     }
 }
 
@@ -306,6 +315,7 @@ mod tests {
     #[test]
     fn written_pages_are_seen_where_the_kernel_marks_them() {
         if !soft_dirty_works() {
+            eprintln!("skipped: this kernel keeps no soft-dirty bits");
             return;
         }
         let mut here = vec![0u8; 64 * PAGE as usize];

@@ -135,9 +135,12 @@ struct World<'a> {
     faulted: Vec<u32>,
     /// Bytes that copies want of every tier in the next window: read, written.
     copies: Vec<(f64, f64)>,
-    /// Bytes read from every tier in this interval, lines in it, and when it began.
-    drawn: Vec<f64>,
+    /// Lines that were written in order, likewise.
+    stored: Vec<u32>,
+    /// For how long every tier was busy in this interval, accesses and stores in it, and when it began.
+    busy: Vec<f64>,
     lines: f64,
+    stores: f64,
     began: f64,
     next_scan: f64,
     scan: usize,
@@ -176,12 +179,14 @@ impl<'a> World<'a> {
             watch: Watch::Nothing,
             since: vec![0; pages],
             waited: vec![0; pages],
+            stored: vec![0; pages],
             touched: Vec::new(),
             armed: vec![false; pages],
             faulted: Vec::new(),
             copies: vec![(0.0, 0.0); tiers.len()],
-            drawn: vec![0.0; tiers.len()],
+            busy: vec![0.0; tiers.len()],
             lines: 0.0,
+            stores: 0.0,
             began: 0.0,
             scan: 0,
             moved_pages: 0,
@@ -210,6 +215,7 @@ impl<'a> World<'a> {
         for page in self.touched.drain(..) {
             self.since[page as usize] = 0;
             self.waited[page as usize] = 0;
+            self.stored[page as usize] = 0;
         }
         self.faulted.clear();
     }
@@ -235,7 +241,11 @@ impl<'a> World<'a> {
             waited += random * (latency + self.recording.compute_ns) + stream * STREAM_NS;
             let lines = random + stream;
             self.out.accesses[tier as usize] += lines;
+            // What is written at random is waited for already, when its line is fetched.
+            let stored = touch.written.min(touch.stream);
             self.lines += random;
+            self.stores += f64::from(stored);
+            self.stored[touch.page as usize] += u32::from(stored);
             bytes[tier as usize].0 += lines * LINE;
             bytes[tier as usize].1 += f64::from(touch.written) * LINE;
             let since = &mut self.since[touch.page as usize];
@@ -249,15 +259,13 @@ impl<'a> World<'a> {
                 faults += 1;
             }
         }
-        let busiest = bytes
-            .iter()
-            .zip(&tiers.list)
-            .map(|((read, written), tier)| read / tier.read + written / tier.write);
-        let busiest = busiest.fold(0.0, f64::max);
-        let ns = (waited / self.threads).max(busiest);
-        for (drawn, (read, written)) in self.drawn.iter_mut().zip(&bytes) {
-            *drawn += read + written;
+        let mut busiest = 0.0f64;
+        for (at, ((read, written), tier)) in bytes.iter().zip(&tiers.list).enumerate() {
+            let busy = read / tier.read + written / tier.write;
+            self.busy[at] += busy;
+            busiest = busiest.max(busy);
         }
+        let ns = (waited / self.threads).max(busiest);
         self.out.ns += ns;
         if faults > 0 {
             let each = match self.watch {
@@ -379,7 +387,7 @@ impl<'a> World<'a> {
             Watch::Nothing => Vec::new(),
             Watch::Bits(pages) => pages
                 .iter()
-                .map(|page| Sight { page: *page, seen: u32::from(self.since[*page as usize] > 0) })
+                .map(|page| Sight { page: *page, seen: u32::from(self.since[*page as usize] > 0), stored: 0 })
                 .collect(),
             Watch::Faults(pages) | Watch::Traps(pages) => {
                 for page in pages {
@@ -387,10 +395,14 @@ impl<'a> World<'a> {
                 }
                 self.faulted.sort_unstable();
                 let seen = |page: &u32| u32::from(self.faulted.binary_search(page).is_ok());
-                pages.iter().map(|page| Sight { page: *page, seen: seen(page) }).collect()
+                pages.iter().map(|page| Sight { page: *page, seen: seen(page), stored: 0 }).collect()
             }
             Watch::Samples(count) => {
-                let all: f64 = self.touched.iter().map(|page| f64::from(self.waited[*page as usize])).sum();
+                let events = |page: &u32| {
+                    let at = *page as usize;
+                    (f64::from(self.waited[at]), f64::from(self.stored[at]))
+                };
+                let all: f64 = self.touched.iter().map(events).map(|(waited, stored)| waited + stored).sum();
                 let count = (*count as f64).min(all);
                 if count < 1.0 {
                     return Vec::new();
@@ -400,14 +412,19 @@ impl<'a> World<'a> {
                 let mut passed = 0.0;
                 let mut sights = Vec::new();
                 for page in &self.touched {
-                    passed += f64::from(self.waited[*page as usize]);
-                    let mut seen = 0;
-                    while next < passed {
-                        seen += 1;
-                        next += step;
-                    }
-                    if seen > 0 {
-                        sights.push(Sight { page: *page, seen });
+                    let (waited, stored) = events(page);
+                    let mut picked = |more: f64| {
+                        passed += more;
+                        let mut picks = 0;
+                        while next < passed {
+                            picks += 1;
+                            next += step;
+                        }
+                        picks
+                    };
+                    let (seen, stored) = (picked(waited), picked(stored));
+                    if seen + stored > 0 {
+                        sights.push(Sight { page: *page, seen, stored });
                     }
                 }
                 self.profile(count * self.setting.costs.sample_ns);
@@ -419,11 +436,13 @@ impl<'a> World<'a> {
     fn decide(&mut self, at: usize) {
         let heats = self.keeper.profiler.close(&self.placement);
         self.note(at, &heats);
+        let ns = self.out.ns - self.began;
         let last = Last {
-            ns: self.out.ns - self.began,
-            bytes: std::mem::replace(&mut self.drawn, vec![0.0; self.tiers.len()]),
+            ns,
+            busy: self.busy.iter_mut().map(|busy| std::mem::take(busy) / ns.max(1.0)).collect(),
             stall_ns: if self.moved_pages > 0 { self.out.stall_ns / self.moved_pages as f64 } else { 0.0 },
             accesses: std::mem::take(&mut self.lines),
+            stores: std::mem::take(&mut self.stores),
             threads: self.threads,
             horizon: self.keeper.profiler.horizon(),
         };

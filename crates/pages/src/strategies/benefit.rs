@@ -4,12 +4,13 @@
 //! to stay hot; moving it costs what moving was measured to cost, and so does the page that makes room, which also loses by
 //! it. Where that sum is not positive nothing moves: there is no constant number of bytes an interval (hm-keeper's N,
 //! Section 8.5.1). What is known only roughly counts with a deduction. A page that moved lately must gain four times what
-//! the move costs, so nothing goes to and fro. A tier's price is its latency or, where its bandwidth is nearly used up, the
-//! time that a cache line takes on it.
+//! the move costs, so nothing goes to and fro. The price of an access is the tier's latency or, where its bandwidth is used
+//! up, the time that a cache line takes on it; lines that are written in order cost nothing but that time, and the busier
+//! the tier, the more of it.
 
 use super::{Orders, Planned};
 use crate::placement::{NOWHERE, Placement};
-use crate::tiers::Tiers;
+use crate::tiers::{PAGE, Tiers};
 use crate::watch::{Heat, Last, Move, Strategy, Why};
 
 /// What an access moves.
@@ -41,6 +42,24 @@ struct Chunk {
     /// Accesses a page and interval: at least, and at most.
     low: f64,
     high: f64,
+    /// Lines a page and interval that are written in order.
+    lines: f64,
+}
+
+/// What things take of the program's time on a tier.
+#[derive(Clone, Copy)]
+struct Price {
+    access: f64,
+    /// A line that is written in order, and one that is read.
+    line: f64,
+    read: f64,
+}
+
+impl Price {
+    /// What so many accesses and lines take more here than on another tier.
+    fn more(&self, other: &Price, accesses: f64, lines: f64) -> f64 {
+        accesses * (self.access - other.access) + lines * (self.line - other.line)
+    }
 }
 
 impl Benefit {
@@ -49,15 +68,21 @@ impl Benefit {
         Benefit { interval: SETTLING, moved: vec![0; pages as usize], load: Vec::new() }
     }
 
-    /// What an access on each tier takes of the program's time.
-    fn prices(&mut self, tiers: &Tiers, last: &Last) -> Vec<f64> {
+    /// What accesses and lines on each tier take of the program's time.
+    fn prices(&mut self, tiers: &Tiers, last: &Last) -> Vec<Price> {
         self.load.resize(tiers.len(), 0.0);
         let threads = last.threads.max(1.0);
         let price = |(at, tier): (usize, &crate::tiers::Tier)| {
-            let used = last.bytes.get(at).copied().unwrap_or(0.0) / last.ns.max(1.0) / tier.read;
-            self.load[at] = 0.5 * self.load[at] + 0.5 * used.min(1.0);
-            let line = LINE / tier.read * ((self.load[at] - 0.7) / 0.3).clamp(0.0, 1.0);
-            (tier.latency_ns / threads).max(line)
+            let busy = last.busy.get(at).copied().unwrap_or(0.0);
+            self.load[at] = 0.5 * self.load[at] + 0.5 * busy.min(1.0);
+            let full = ((self.load[at] - 0.7) / 0.3).clamp(0.0, 1.0);
+            // A tier that is busy half of the time is the one that is waited for in a quarter of it.
+            let waited = LINE * self.load[at] * self.load[at];
+            Price {
+                access: (tier.latency_ns / threads).max(LINE / tier.read * full),
+                line: waited / tier.write,
+                read: waited / tier.read,
+            }
         };
         tiers.list.iter().enumerate().map(price).collect()
     }
@@ -67,6 +92,7 @@ impl Benefit {
         for heat in heats {
             let low = (heat.mean - DOUBT * heat.error).max(0.0) * scale;
             let high = (heat.mean + DOUBT * heat.error) * scale;
+            let lines = heat.lines * scale;
             let mut current: Option<Chunk> = None;
             for page in heat.range() {
                 let tier = placement.tier(page);
@@ -74,8 +100,14 @@ impl Benefit {
                     Some(chunk) if chunk.tier == tier && chunk.pages < 64 => chunk.pages += 1,
                     other => {
                         chunks.extend(other.take());
-                        *other =
-                            (tier != NOWHERE).then_some(Chunk { first: page, pages: 1, tier, low, high });
+                        *other = (tier != NOWHERE).then_some(Chunk {
+                            first: page,
+                            pages: 1,
+                            tier,
+                            low,
+                            high,
+                            lines,
+                        });
                     }
                 }
             }
@@ -110,33 +142,43 @@ impl Line {
 impl Strategy for Benefit {
     fn decide(&mut self, heats: &[Heat], placement: &Placement, tiers: &Tiers, last: &Last) -> Vec<Move> {
         self.interval += 1;
-        let all: f64 = heats.iter().map(|heat| heat.mean * f64::from(heat.pages)).sum();
-        let scale = if last.accesses > 0.0 && all > 0.0 { last.accesses / all } else { 1.0 };
+        let all: f64 = heats.iter().map(|heat| (heat.mean + heat.lines) * f64::from(heat.pages)).sum();
+        // Where lines are seen, both are counted in the same picks.
+        let seen = heats.iter().any(|heat| heat.lines > 0.0);
+        let there = last.accesses + if seen { last.stores } else { 0.0 };
+        let scale = if there > 0.0 && all > 0.0 { there / all } else { 1.0 };
         let prices = self.prices(tiers, last);
         let chunks = self.chunks(heats, placement, scale);
         let mut planned = Planned::new(tiers);
         let mut gone = vec![false; placement.pages()];
         let mut orders = Orders::default();
         let stall = if last.stall_ns > 0.0 { last.stall_ns } else { 1000.0 };
-        let cost = |from: u8, to: u8| stall + FELT * tiers.copy_ns(from, to);
+        let cost = |from: u8, to: u8| {
+            let lines = PAGE as f64 / LINE * (prices[from as usize].read + prices[to as usize].line);
+            stall + FELT * tiers.copy_ns(from, to) + lines
+        };
         for target in 0..(tiers.len() as u8).saturating_sub(1) {
             let mut hot: Vec<Chunk> = chunks.iter().filter(|chunk| chunk.tier > target).copied().collect();
             hot.sort_by(|a, b| {
-                let worth = |c: &Chunk| c.low * (prices[c.tier as usize] - prices[target as usize]);
+                let worth =
+                    |c: &Chunk| prices[c.tier as usize].more(&prices[target as usize], c.low, c.lines);
                 worth(b).total_cmp(&worth(a))
             });
             let mut cold: Vec<Chunk> = chunks.iter().filter(|chunk| chunk.tier == target).copied().collect();
-            cold.sort_by(|a, b| a.high.total_cmp(&b.high));
+            // What is lost a tier further down, or at the bottom, where nothing is below.
+            let below = prices[(target as usize + 1).min(prices.len() - 1)];
+            let loss = |c: &Chunk| below.more(&prices[target as usize], c.high, c.lines);
+            cold.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
             let mut hot = Line { chunks: hot, at: 0, offset: 0 };
             let mut cold = Line { chunks: cold, at: 0, offset: 0 };
             while let Some((page, chunk)) = hot.peek() {
-                let (tier, low) = (chunk.tier, chunk.low);
+                let (tier, low, lines) = (chunk.tier, chunk.low, chunk.lines);
                 if gone[page as usize] {
                     hot.step();
                     continue;
                 }
-                let saved = prices[tier as usize] - prices[target as usize];
-                let mut gain = low * saved * last.horizon;
+                let saved = prices[tier as usize].more(&prices[target as usize], low, lines);
+                let mut gain = saved * last.horizon;
                 let mut price = cost(tier, target);
                 if gain <= price {
                     break;
@@ -150,7 +192,8 @@ impl Strategy for Benefit {
                     let Some((other, loser)) = cold.peek() else { break };
                     // A neighbour below takes it; where none has room, it takes the place that becomes free.
                     let lower = planned.lower(placement, target).unwrap_or(tier);
-                    gain -= loser.high * (prices[lower as usize] - prices[target as usize]) * last.horizon;
+                    gain -= prices[lower as usize].more(&prices[target as usize], loser.high, loser.lines)
+                        * last.horizon;
                     price += cost(target, lower);
                     victim = Some((other, lower));
                     if gain <= price {
@@ -198,6 +241,7 @@ mod tests {
             mean: rate(at),
             error: 0.1,
             hot: false,
+            lines: 0.0,
         };
         (0..64).map(heat).collect()
     }

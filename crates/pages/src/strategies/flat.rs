@@ -154,7 +154,7 @@ mod tests {
     use crate::tests::tiers;
 
     fn heat(first: u32, mean: f64) -> Heat {
-        Heat { first, pages: 16, now: mean, mean, error: 0.0, hot: false }
+        Heat { first, pages: 16, now: mean, mean, error: 0.0, hot: false, lines: 0.0 }
     }
 
     /// 64 spans of 16 pages, filled from the fastest tier down.

@@ -9,6 +9,7 @@ mod charts;
 mod comparison;
 mod curves;
 mod escape;
+mod kept;
 mod runs;
 mod waiting;
 
@@ -54,7 +55,9 @@ impl Report {
             curves::write(out, &curves)?;
         }
         runs::write(out, &self.runs)?;
-        if self.comparison.rows.is_empty() && self.runs.is_empty() && curves.is_empty() {
+        kept::write(out, &self.kept)?;
+        let nothing = self.runs.is_empty() && self.kept.is_empty() && curves.is_empty();
+        if self.comparison.rows.is_empty() && nothing {
             out.push_str("<p class=\"note\">There is nothing to show.</p>\n");
         }
         write!(
