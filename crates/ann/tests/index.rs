@@ -22,8 +22,8 @@ fn spec(dim: usize, metric: Metric, dtype: Dtype) -> Spec {
 #[test]
 fn every_kind_of_vector_is_found() {
     let mut random = fastrand::Rng::with_seed(1);
-    let numbers = clustered(&mut random, 2100, 24);
-    let (vectors, queries) = numbers.split_at(2000 * 24);
+    let numbers = clustered(&mut random, 1250, 24);
+    let (vectors, queries) = numbers.split_at(1200 * 24);
     let (vectors, queries) = (Matrix::of_f32(24, vectors).unwrap(), Matrix::of_f32(24, queries).unwrap());
     for dtype in Dtype::ALL {
         for metric in Metric::ALL {
