@@ -271,7 +271,6 @@ impl Index {
         if vectors.dim() != self.spec.dim {
             return Err(AnnError::Dimension { wanted: self.spec.dim, found: vectors.dim() });
         }
-        let next = self.slots.keys().max().map_or(0, |label| label + 1);
         let numbered: Vec<u64>;
         let labels = match labels {
             Some(labels) if labels.len() != count => {
@@ -279,7 +278,9 @@ impl Index {
             }
             Some(labels) => labels,
             None => {
-                numbered = (next..next + count as u64).collect();
+                let next = self.slots.keys().max().map_or(0, |label| label + 1);
+                let last = next.checked_add(count as u64).ok_or(AnnError::Numbers(next))?;
+                numbered = (next..last).collect();
                 &numbered
             }
         };
@@ -348,6 +349,21 @@ impl Index {
         let slot = self.slots.remove(&label).ok_or(AnnError::NoSuchLabel(label))?;
         self.bury(slot);
         self.clear_if_many(1);
+        Ok(())
+    }
+
+    /// Removes vectors, over so many threads. Where one of them is not there, none is removed.
+    pub fn remove_items(&mut self, labels: &[u64], threads: usize) -> Result<(), AnnError> {
+        let mut seen = HashSet::with_capacity(labels.len());
+        if let Some(missing) = labels.iter().find(|label| !self.contains(**label) || !seen.insert(**label)) {
+            return Err(AnnError::NoSuchLabel(*missing));
+        }
+        for label in labels {
+            if let Some(slot) = self.slots.remove(label) {
+                self.bury(slot);
+            }
+        }
+        self.clear_if_many(threads);
         Ok(())
     }
 
