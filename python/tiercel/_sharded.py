@@ -23,7 +23,8 @@ from typing import Any, Callable, Iterable, Optional
 
 import numpy as np
 
-from . import ann
+from . import _ann as ann
+from ._tiercel import DamagedIndex, parse_bytes
 
 _LIST = "sharded.json"
 
@@ -86,6 +87,19 @@ def _serve(descriptor: int) -> None:
             connection.send((False, RuntimeError(str(answer[1]))))
 
 
+class _Nobody:
+    """Stands for a shard that could not be made anew; the next call tries again."""
+
+    def ask(self, verb: str, arguments: tuple[Any, ...]) -> None:
+        pass
+
+    def answer(self) -> Any:
+        raise _Gone("it could not be made anew")
+
+    def stop(self) -> None:
+        pass
+
+
 class _Process:
     """A shard in a process of this machine."""
 
@@ -112,8 +126,8 @@ class _Process:
             good, answer = self.connection.recv()
         except (EOFError, OSError):
             code = self.process.wait()
-            how = f"killed by signal {-code}" if code < 0 else f"ended with {code}"
-            raise _Gone(f"its process {self.process.pid} was {how}" if code < 0 else f"its process {how}") from None
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+            raise _Gone(f"its process {self.process.pid} {how}") from None
         if not good:
             raise answer
         return answer
@@ -225,7 +239,7 @@ class Sharded:
         self._made = made
         each = fast
         if isinstance(fast, str) and "%" not in fast and not _is_share(fast):
-            each = ann._tiercel.parse_bytes(fast)
+            each = parse_bytes(fast)
         if isinstance(each, int):
             each = each // shards
         self._each = dict(made, fast=each, slow=slow, threads=threads or max(1, (os.cpu_count() or 1) // shards))
@@ -239,6 +253,9 @@ class Sharded:
             for shard in range(shards):
                 self._workers.append(self._engine(self._each, self._path(shard)))
             infos = self._all("info", ())
+        except _Gone as gone:
+            self.close()
+            raise RuntimeError(f"shard {len(self._workers)} cannot begin: {gone}") from None
         except BaseException:
             self.close()
             raise
@@ -254,7 +271,7 @@ class Sharded:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise ann.DamagedIndex(f"{os.path.join(self.folder, _LIST)}: this is no list of shards") from None
+            raise DamagedIndex(f"{os.path.join(self.folder, _LIST)}: this is no list of shards") from None
 
     def _name(self, shard: int, generation: int) -> str:
         return os.path.join(self.folder, f"shard-{shard}.{generation}.index")
@@ -300,10 +317,15 @@ class Sharded:
         self._workers[shard].stop()
         changes, self._changes[shard] = self._changes[shard], 0
         self.lost.append((shard, why))
-        self._workers[shard] = self._engine(self._each, self._path(shard))
-        if self._ef is not None:
-            self._workers[shard].ask("set_ef", ((self._ef,), {}))
-            self._workers[shard].answer()
+        self._workers[shard] = _Nobody()
+        try:
+            worker = self._engine(self._each, self._path(shard))
+            if self._ef is not None:
+                worker.ask("set_ef", ((self._ef,), {}))
+                worker.answer()
+            self._workers[shard] = worker
+        except Exception as error:  # the other shards' answers are still to be taken
+            return ShardLost(shard, changes, f"{why}, and it cannot be made anew: {error}")
         if changes:
             return ShardLost(shard, changes, why)
         warnings.warn(f"shard {shard} was lost ({why}) and made anew; nothing is missing", RuntimeWarning, stacklevel=5)
