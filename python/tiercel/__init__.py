@@ -6,6 +6,8 @@
 
 ``tiercel.limit("12GiB")`` before training is all that a program needs: from there on this process keeps to 12 GiB of the
 device's memory, and the rest lies on the host. ``with tiercel.Session(fast="12GiB") as s`` does the same for a block.
+
+``tiercel.ann`` has indexes of vectors that may be larger than fast memory, and does without PyTorch.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Index:
     ) -> None:
         if isinstance(dim, str):
             # hnswlib has the space first.
-            space, dim = dim, metric if isinstance(metric, int) else None
+            space, dim = dim, None if isinstance(metric, str) else metric
         if dim is None:
             raise TypeError("an index needs the number of dimensions: dim=…")
         kept = _kept(dtype)
