@@ -117,6 +117,12 @@ impl<'a> Hm<'a> {
         self.upper.as_ref().map_or(0.0, |upper| upper.nodes.len() as f64 / self.index.len() as f64)
     }
 
+    /// Whether the vector with this label is on level 1, and so in fast memory.
+    pub fn promotes(&self, label: u64) -> bool {
+        let node = self.index.slots.get(&label);
+        self.upper.as_ref().zip(node).is_some_and(|(upper, node)| upper.place[*node as usize] != u32::MAX)
+    }
+
     /// The `k` nearest of each query, what was touched, and the seconds of each.
     pub fn search(
         &mut self,
