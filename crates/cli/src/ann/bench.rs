@@ -84,13 +84,24 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     }
     let count = queries.len().max(1) as f64;
     if let Some(html) = &arguments.html {
-        let emulated = if arguments.slow.emulated() { "; the slow tier is memory slowed down, an emulation" } else { "" };
+        let emulated = if arguments.slow.emulated() {
+            "; the slow tier is memory slowed down, an emulation"
+        } else {
+            ""
+        };
         let mut said = vec![
-            format!("Measured here with {} queries and {} threads{emulated}.", queries.len(), arguments.threads),
+            format!(
+                "Measured here with {} queries and {} threads{emulated}.",
+                queries.len(),
+                arguments.threads
+            ),
             format!("With vectors in {}, {held} of {limit} fast memory are held.", arguments.slow.kind()),
         ];
         if arguments.slow == Slow::Index {
-            said.push("The file is read past the system's cache: queries are as slow again as the first time.".to_string());
+            said.push(
+                "The file is read past the system's cache: queries are as slow again as the first time."
+                    .to_string(),
+            );
         }
         files::replace(html, page::page(&curves, arguments.k, count, &said))?;
     }

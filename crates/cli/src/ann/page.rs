@@ -145,7 +145,10 @@ mod tests {
         for part in page.split("<circle cx=\"").skip(1) {
             let mut numbers = part.split('"').step_by(2).map(|n| n.parse::<f64>().unwrap_or(-1.0));
             let (x, y) = (numbers.next().unwrap(), numbers.next().unwrap());
-            assert!((MARGIN..=SIZE.0 - MARGIN).contains(&x) && (MARGIN..=SIZE.1 - MARGIN).contains(&y), "{x}, {y}");
+            assert!(
+                (MARGIN..=SIZE.0 - MARGIN).contains(&x) && (MARGIN..=SIZE.1 - MARGIN).contains(&y),
+                "{x}, {y}"
+            );
         }
         let alone = [("in memory".to_string(), fast.to_vec())];
         assert!(!super::page(&alone, 10, 100.0, &[]).contains("Slow reads"));
