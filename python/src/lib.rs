@@ -3,6 +3,7 @@
 //! Python sees operations and owns the storages; everything that is decided is decided here. Calls that take long let
 //! other Python threads run meanwhile.
 
+mod ann;
 mod slab;
 
 use std::sync::{Arc, Mutex};
@@ -290,6 +291,8 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Recording>()?;
     m.add_class::<Followed>()?;
     m.add_class::<slab::Slab>()?;
+    m.add_class::<ann::AnnIndex>()?;
+    m.add("DamagedIndex", m.py().get_type::<ann::DamagedIndex>())?;
     m.add_function(wrap_pyfunction!(machine_text, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(show_bytes, m)?)?;

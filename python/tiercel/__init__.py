@@ -6,11 +6,26 @@
 
 ``tiercel.limit("12GiB")`` before training is all that a program needs: from there on this process keeps to 12 GiB of the
 device's memory, and the rest lies on the host. ``with tiercel.Session(fast="12GiB") as s`` does the same for a block.
+
+``tiercel.ann`` has indexes of vectors that may be larger than fast memory, and does without PyTorch.
 """
 
 from __future__ import annotations
 
-from ._session import Session, explain, limit, unlimit
+from typing import TYPE_CHECKING, Any
+
 from ._tiercel import __version__, machine_text, parse_bytes, show_bytes
 
+if TYPE_CHECKING:
+    from ._session import Session, explain, limit, unlimit
+
 __all__ = ["Session", "explain", "limit", "unlimit", "machine_text", "parse_bytes", "show_bytes", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PyTorch is imported when it is asked for: ``tiercel.ann`` does without."""
+    if name in ("Session", "explain", "limit", "unlimit"):
+        from . import _session
+
+        return getattr(_session, name)
+    raise AttributeError(f"module 'tiercel' has no attribute '{name}'")

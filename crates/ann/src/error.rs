@@ -64,6 +64,9 @@ pub enum AnnError {
     /// The same label twice in one call.
     #[error("label {0} comes twice among the vectors to add")]
     Twice(u64),
+    /// Labels cannot be numbered on from the highest there is.
+    #[error("vectors without labels are numbered on, and behind label {0} there are too few numbers")]
+    Numbers(u64),
     /// No vector of this label.
     #[error("the index holds no vector with the label {0}")]
     NoSuchLabel(u64),

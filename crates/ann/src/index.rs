@@ -23,6 +23,9 @@ use crate::search::{Scratch, View};
 /// The label of a neighbour that there is none of.
 pub const NOBODY: u64 = u64::MAX;
 
+/// When this part of all nodes is new, it is looked whether a way leads to every one: so it costs little for each.
+const CHECKED: usize = 8;
+
 /// What an index is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -139,6 +142,8 @@ pub struct Index {
     /// Vectors that ever arrived: where the next one's chance starts.
     pub(crate) arrivals: u64,
     pub(crate) ef: usize,
+    /// Nodes that came since it was last seen to that a way leads to every one.
+    unchecked: usize,
     spare: Mutex<Vec<Scratch>>,
 }
 
@@ -157,6 +162,7 @@ impl Index {
             vacant: Vec::new(),
             arrivals: 0,
             ef: 64,
+            unchecked: 0,
             spare: Mutex::default(),
         })
     }
@@ -271,7 +277,6 @@ impl Index {
         if vectors.dim() != self.spec.dim {
             return Err(AnnError::Dimension { wanted: self.spec.dim, found: vectors.dim() });
         }
-        let next = self.slots.keys().max().map_or(0, |label| label + 1);
         let numbered: Vec<u64>;
         let labels = match labels {
             Some(labels) if labels.len() != count => {
@@ -279,7 +284,9 @@ impl Index {
             }
             Some(labels) => labels,
             None => {
-                numbered = (next..next + count as u64).collect();
+                let next = self.slots.keys().max().map_or(0, |label| label + 1);
+                let last = next.checked_add(count as u64).ok_or(AnnError::Numbers(next))?;
+                numbered = (next..last).collect();
                 &numbered
             }
         };
@@ -339,7 +346,42 @@ impl Index {
         let dead = &self.dead;
         let unwanted = |node: u32| dead[node as usize];
         let width = self.spec.ef_construction.max(self.spec.m);
-        insert::insert(&self.rows, &mut self.graph, nodes, width, &unwanted, &mut scratches, tick);
+        // Many at once are looked after when all are there.
+        let few = nodes.len() * CHECKED < self.slots.len();
+        let mut notes = insert::Notes { tick, dropped: few.then(Vec::new) };
+        insert::insert(&self.rows, &mut self.graph, nodes, width, &unwanted, &mut scratches, &mut notes);
+        if let Some(dropped) = notes.dropped {
+            // Whoever was chosen may have better links than the one back, by inner product above all.
+            let mut lost: Vec<u32> = nodes.iter().map(|(node, _)| *node).chain(dropped).collect();
+            lost.sort_unstable();
+            lost.dedup();
+            let there = |node: u32| !unwanted(node);
+            lost.retain(|node| there(*node) && !remove::led(&self.graph, *node, *node));
+            remove::lead_to(&self.rows, &mut self.graph, &lost, width, &there, &mut scratches[0]);
+        }
+        self.put_back(scratches);
+        self.unchecked += nodes.len();
+        if self.unchecked * CHECKED >= self.slots.len() {
+            self.connect();
+        }
+    }
+
+    /// Has a way lead to every node: what nothing leads to is never found, however wide the beam.
+    fn connect(&mut self) {
+        self.unchecked = 0;
+        let mut scratches = self.scratches(1);
+        let width = self.spec.ef_construction.max(self.spec.m);
+        let labels = &self.labels;
+        let there = |node: u32| labels[node as usize] != NOBODY;
+        for round in 0..4 {
+            let lost = remove::unreached(&self.graph, &there);
+            match round {
+                _ if lost.is_empty() => break,
+                // A link instead of another one may cut somebody else off, and so at last none is given up.
+                3 => remove::lead_from_some(&self.rows, &mut self.graph, &lost, &there),
+                _ => remove::lead_to(&self.rows, &mut self.graph, &lost, width, &there, &mut scratches[0]),
+            }
+        }
         self.put_back(scratches);
     }
 
@@ -348,6 +390,21 @@ impl Index {
         let slot = self.slots.remove(&label).ok_or(AnnError::NoSuchLabel(label))?;
         self.bury(slot);
         self.clear_if_many(1);
+        Ok(())
+    }
+
+    /// Removes vectors, over so many threads. Where one of them is not there, none is removed.
+    pub fn remove_items(&mut self, labels: &[u64], threads: usize) -> Result<(), AnnError> {
+        let mut seen = HashSet::with_capacity(labels.len());
+        if let Some(missing) = labels.iter().find(|label| !self.contains(**label) || !seen.insert(**label)) {
+            return Err(AnnError::NoSuchLabel(*missing));
+        }
+        for label in labels {
+            if let Some(slot) = self.slots.remove(label) {
+                self.bury(slot);
+            }
+        }
+        self.clear_if_many(threads);
         Ok(())
     }
 
@@ -396,10 +453,8 @@ impl Index {
         if !lost.is_empty() {
             let again: Vec<(u32, usize)> = lost.iter().map(|node| (*node, self.graph.level(*node))).collect();
             self.insert(&again, threads, &mut |_| {});
-            let labels = &self.labels;
-            let lost = remove::unreached(&self.graph, &|node| labels[node as usize] != NOBODY);
-            remove::lead_to(&self.rows, &mut self.graph, &lost);
         }
+        self.connect();
     }
 
     /// The `k` nearest vectors of each query.
@@ -435,15 +490,16 @@ impl Index {
     ) -> Answer {
         let Some(entry) = self.graph.entry() else { return Vec::new() };
         let view = View { rows: &self.rows, graph: &self.graph };
-        let start = || {
-            let top = self.graph.level(entry);
-            move |scratch: &mut Scratch| view.descend(query, entry, (top, 1), scratch)
+        // A way leads to every node from the entry, but not from everywhere.
+        let start = |scratch: &mut Scratch| {
+            let first = view.descend(query, entry, (self.graph.level(entry), 1), scratch);
+            [first, (self.rows.distance().one(query, self.rows.get(entry)), entry)]
         };
         match filter {
             Some((_, Way::All(rows))) => self.scan(query, rows, k, scratch),
             Some((filter, Way::Graph)) => {
-                let first = start()(scratch);
-                view.filtered(query, &[first], width, &|row| self.wanted(filter, row), scratch);
+                let entries = start(scratch);
+                view.filtered(query, &entries, width, &|row| self.wanted(filter, row), scratch);
                 if scratch.beam.found().len() < k {
                     let all: Vec<u32> =
                         (0..self.rows.len() as u32).filter(|row| self.wanted(filter, *row)).collect();
@@ -451,12 +507,12 @@ impl Index {
                 }
             }
             None if self.fallen.is_empty() => {
-                let first = start()(scratch);
-                view.beam(query, &[first], (0, width), scratch);
+                let entries = start(scratch);
+                view.beam(query, &entries, (0, width), scratch);
             }
             None => {
-                let first = start()(scratch);
-                view.filtered(query, &[first], width, &|row| self.labels[row as usize] != NOBODY, scratch);
+                let entries = start(scratch);
+                view.filtered(query, &entries, width, &|row| self.labels[row as usize] != NOBODY, scratch);
             }
         }
         let distance = self.rows.distance();

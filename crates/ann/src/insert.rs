@@ -15,7 +15,15 @@ const PART: usize = 64;
 /// The links that a node found for itself, by level, with keys.
 type Found = Vec<Vec<(u32, u32)>>;
 
-/// Inserts nodes whose rows are set, in this order, and tells of every batch how many are done.
+/// What is told while nodes are inserted.
+pub(crate) struct Notes<'a> {
+    /// After every batch, how many are done.
+    pub(crate) tick: &'a mut dyn FnMut(usize),
+    /// Nodes that somebody no longer has a link to on level 0, where anybody wants to know.
+    pub(crate) dropped: Option<Vec<u32>>,
+}
+
+/// Inserts nodes whose rows are set, in this order.
 pub(crate) fn insert(
     rows: &Rows,
     graph: &mut Graph,
@@ -23,7 +31,7 @@ pub(crate) fn insert(
     width: usize,
     unwanted: &(dyn Fn(u32) -> bool + Sync),
     scratches: &mut [Scratch],
-    tick: &mut dyn FnMut(usize),
+    notes: &mut Notes<'_>,
 ) {
     let mut done = 0;
     let mut present = if graph.entry().is_some() { graph.nodes() - nodes.len() } else { 0 };
@@ -40,7 +48,7 @@ pub(crate) fn insert(
                 graph.set(*node, level, &links);
             }
         }
-        answer(rows, graph, batch, &found, scratches);
+        answer(rows, graph, (batch, &found), scratches, &mut notes.dropped);
         for (node, level) in batch {
             if graph.entry().is_none_or(|entry| *level > graph.level(entry)) {
                 graph.set_entry(Some(*node));
@@ -48,7 +56,7 @@ pub(crate) fn insert(
         }
         done += size;
         present += size;
-        tick(done);
+        (notes.tick)(done);
     }
 }
 
@@ -80,9 +88,9 @@ fn plan(
 fn answer(
     rows: &Rows,
     graph: &mut Graph,
-    batch: &[(u32, usize)],
-    found: &[Found],
+    (batch, found): (&[(u32, usize)], &[Found]),
     scratches: &mut [Scratch],
+    dropped: &mut Option<Vec<u32>>,
 ) {
     let mut back = Vec::new();
     for ((node, _), lists) in batch.iter().zip(found) {
@@ -107,6 +115,9 @@ fn answer(
         select(rows, &all, before.cap(level)).into_iter().map(|(_, other)| other).collect::<Vec<u32>>()
     });
     for (group, list) in groups.iter().zip(&lists) {
+        if let (Some(dropped), 0) = (&mut *dropped, group[0].0) {
+            dropped.extend(graph.links(group[0].1, 0).iter().filter(|link| !list.contains(link)));
+        }
         graph.set(group[0].1, group[0].0, list);
     }
 }

@@ -4,11 +4,16 @@
 //! all are dead, and then all of them go at once (FreshDiskANN, 2021, section 4.2, consolidates in the like way). Their rows
 //! and links are free for others afterwards. Nodes that nothing leads to any more are inserted anew.
 
+use std::collections::HashSet;
+
 use crate::graph::{Graph, NONE};
 use crate::insert::{select, with_keys};
 use crate::parallel;
 use crate::rows::Rows;
-use crate::search::Scratch;
+use crate::search::{Scratch, View};
+
+/// How many nodes are asked for a place to spare.
+const SOME: usize = 4096;
 
 /// Takes nodes out and tells which of the others nothing leads to any more.
 pub(crate) fn remove(
@@ -84,22 +89,71 @@ pub(crate) fn unreached(graph: &Graph, there: &(dyn Fn(u32) -> bool + Sync)) -> 
     (0..graph.nodes() as u32).filter(|node| there(*node) && !reached[*node as usize]).collect()
 }
 
-/// Makes a link to every one of these nodes from the nearest that has a place to spare, or instead of its farthest.
-pub(crate) fn lead_to(rows: &Rows, graph: &mut Graph, nodes: &[u32]) {
+/// Whether some node that this one is linked to, other than one of them, has a link back.
+pub(crate) fn led(graph: &Graph, node: u32, except: u32) -> bool {
+    let mut links = graph.links(node, 0).iter();
+    links.any(|other| *other != except && graph.links(*other, 0).contains(&node))
+}
+
+/// Makes a link to every one of these nodes from the nearest node which a search finds and that has a place to spare; where none
+/// has, instead of the farthest link that its end can do without. What no search finds is linked to from where searches begin.
+pub(crate) fn lead_to(
+    rows: &Rows,
+    graph: &mut Graph,
+    nodes: &[u32],
+    width: usize,
+    there: &(dyn Fn(u32) -> bool + Sync),
+    scratch: &mut Scratch,
+) {
     for node in nodes {
-        let links = graph.links(*node, 0).to_vec();
-        let mut near = with_keys(rows, *node, &links);
-        near.sort_unstable();
-        let spare = near.iter().find(|(_, other)| graph.links(*other, 0).len() < graph.cap(0));
-        let Some((_, other)) = spare.or(near.first()).copied() else { continue };
-        let mut list = graph.links(other, 0).to_vec();
-        if list.contains(node) {
+        let Some(entry) = graph.entry() else { return };
+        let view = View { rows, graph };
+        let first = view.descend(rows.get(*node), entry, (graph.level(entry), 1), scratch);
+        view.beam(rows.get(*node), &[first], (0, width), scratch);
+        let near: Vec<u32> =
+            scratch.beam.found().map(|(_, other)| other).filter(|o| o != node && there(*o)).collect();
+        if near.iter().any(|other| graph.links(*other, 0).contains(node)) {
             continue;
         }
-        if list.len() == graph.cap(0) {
-            list.pop();
+        if let Some(other) = near.iter().find(|other| graph.links(**other, 0).len() < graph.cap(0)) {
+            let list: Vec<u32> = graph.links(*other, 0).iter().copied().chain([*node]).collect();
+            graph.set(*other, 0, &list);
+            continue;
         }
-        list.push(*node);
-        graph.set(other, 0, &list);
+        let instead = |other: &u32| {
+            let mut list = with_keys(rows, *other, graph.links(*other, 0));
+            list.sort_unstable();
+            let spare = list.iter().rposition(|(_, link)| led(graph, *link, *other))?;
+            list[spare].1 = *node;
+            Some((*other, list.into_iter().map(|(_, link)| link).collect::<Vec<u32>>()))
+        };
+        if let Some((other, list)) = near.iter().find_map(instead) {
+            graph.set(other, 0, &list);
+        }
+    }
+}
+
+/// Makes a link to every one of these nodes from the nearest of some that a way leads to and that have places to spare: nobody
+/// loses a link, and so nobody else is cut off.
+pub(crate) fn lead_from_some(
+    rows: &Rows,
+    graph: &mut Graph,
+    nodes: &[u32],
+    there: &(dyn Fn(u32) -> bool + Sync),
+) {
+    let spare = |graph: &Graph, node: u32| graph.links(node, 0).len() < graph.cap(0);
+    let lost: HashSet<u32> = nodes.iter().copied().collect();
+    let all = (0..graph.nodes() as u32).filter(|n| there(*n) && !lost.contains(n) && spare(graph, *n));
+    let mut some: Vec<u32> = all.collect();
+    let step = some.len().div_ceil(SOME).max(1);
+    some = some.into_iter().step_by(step).collect();
+    for node in nodes {
+        some.retain(|other| spare(graph, *other));
+        if let Some((_, other)) = with_keys(rows, *node, &some).into_iter().min() {
+            let list: Vec<u32> = graph.links(other, 0).iter().copied().chain([*node]).collect();
+            graph.set(other, 0, &list);
+        }
+        // From here on a way leads to this one, too.
+        some.push(*node);
     }
 }

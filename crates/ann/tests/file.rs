@@ -61,22 +61,32 @@ fn what_was_saved_is_loaded() {
     }
 }
 
+/// With any number of threads, more than the index was opened for among them, the memory held stays within the limit.
 #[test]
 fn a_fifth_of_the_memory_answers_as_all_of_it() {
-    for (dim, dtype, metric) in
-        [(96, Dtype::F32, Metric::L2), (400, Dtype::U8, Metric::L2), (1500, Dtype::F32, Metric::Cosine)]
-    {
+    for (dim, count, dtype, metric, threads) in [
+        (96, 9000, Dtype::F32, Metric::L2, 2),
+        (400, 12000, Dtype::U8, Metric::L2, 1),
+        (1500, 1500, Dtype::F32, Metric::Cosine, 3),
+    ] {
         let path = place(&format!("fifth-{dim}"));
-        let (mut index, queries) = built(dim, if dim < 1000 { 24000 } else { 8000 }, metric, dtype);
+        let (mut index, queries) = built(dim, count, metric, dtype);
         let queries = Matrix::of_f32(dim, &queries).unwrap();
         let truth = index.exact(&queries, 10, 2).unwrap();
         index.save(&path, &SaveOptions { code_bits: 1, threads: 2, ..SaveOptions::default() }).unwrap();
-        let tiered = Tiered::open(&path, FastMemory::Share(0.35), 2).unwrap();
-        let ask = TierAsk { recall: Some(0.95), threads: 2, ..TierAsk::default() };
+        let tiered = Tiered::open(&path, FastMemory::Share(0.35), threads).unwrap();
+        let ask = TierAsk { recall: Some(0.95), threads: 4, ..TierAsk::default() };
         let (found, moved) = tiered.knn_query(&queries, 10, &ask).unwrap();
         let recall = found.recall(&truth.labels, 10);
         assert!(recall >= 0.93, "{dim}: {recall}");
         assert!(moved.reads > 0 && moved.bytes % 4096 == 0, "{moved:?}");
+        assert!(tiered.resident() <= tiered.limit(), "{} of {}", tiered.resident(), tiered.limit());
+        // From threads of the caller's own: they wait for each other, and take no more.
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| {
+                scope.spawn(|| assert_eq!(tiered.knn_query(&queries, 10, &ask).unwrap().0, found));
+            });
+        });
         assert!(tiered.resident() <= tiered.limit(), "{} of {}", tiered.resident(), tiered.limit());
         // One at a time, and by one thread: the same answers.
         let (alone, _, times) = tiered.timed(&queries, 10, &ask).unwrap();
@@ -138,62 +148,4 @@ fn a_failed_saving_leaves_the_old_index() {
     assert!(index.save(&folder.join("nowhere/index"), &SaveOptions::default()).is_err());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     fs::remove_dir_all(&folder).unwrap();
-}
-
-/// Files with bits turned, bytes overwritten, ends missing (`TIERCEL_FUZZ=10` tries ten thousand): opening or searching them is an error, or every answer
-/// is that of the whole file (where the damage is in a part that was not read).
-#[test]
-fn damaged_files_are_errors_and_never_wrong_answers() {
-    let (whole, bad) = (place("whole"), place("bad"));
-    let (mut index, queries) = built(40, 300, Metric::L2, Dtype::U8);
-    let queries = Matrix::of_f32(40, &queries[..400]).unwrap();
-    index.save(&whole, &SaveOptions { code_bits: 1, threads: 1, ..SaveOptions::default() }).unwrap();
-    let memory = FastMemory::Bytes(tiercel_core::Bytes::mib(1));
-    let ask = TierAsk { ef: Some(40), rerank: Some(20), ..TierAsk::default() };
-    let good = Tiered::open(&whole, memory, 1).unwrap().knn_query(&queries, 5, &ask).unwrap().0;
-    let bytes = fs::read(&whole).unwrap();
-    let mut random = fastrand::Rng::with_seed(8);
-    let (mut refused, mut untouched) = (0, 0);
-    let rounds = 1000 * std::env::var("TIERCEL_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    for round in 0..rounds {
-        let mut copy = bytes.clone();
-        match round % 4 {
-            0 => copy.truncate(random.usize(0..bytes.len())),
-            1 => copy[random.usize(0..bytes.len())] ^= 1 << random.u32(0..8),
-            2 => {
-                let start = random.usize(0..bytes.len());
-                let end = (start + random.usize(1..600)).min(bytes.len());
-                copy[start..end].iter_mut().for_each(|byte| *byte = random.u8(..));
-            }
-            // The first page with its checksum made right again: what it says is all wrong.
-            _ => {
-                copy[random.usize(8..300)] = random.u8(..);
-                let sum = crc32fast::hash(&copy[..4092]);
-                copy[4092..4096].copy_from_slice(&sum.to_le_bytes());
-            }
-        }
-        if copy == bytes {
-            continue;
-        }
-        fs::write(&bad, &copy).unwrap();
-        let answer = Tiered::open(&bad, memory, 1).and_then(|tiered| tiered.knn_query(&queries, 5, &ask));
-        match answer {
-            Err(_) => refused += 1,
-            // The seed, the number of arrivals and parameters of building may be anything.
-            Ok(_) if round % 4 == 3 => {}
-            Ok((found, _)) => {
-                assert_eq!(found, good, "round {round}");
-                untouched += 1;
-            }
-        }
-        if round % 10 == 0 {
-            let _ = Index::load(&bad).map(|index| index.knn_query(&queries, 5, &Ask::default()));
-        }
-    }
-    assert!(
-        refused > rounds / 2 && untouched < rounds * 4 / 10,
-        "{refused} refused, {untouched} not noticed"
-    );
-    fs::remove_file(&whole).unwrap();
-    fs::remove_file(&bad).unwrap();
 }

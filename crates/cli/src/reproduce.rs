@@ -66,50 +66,58 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     Ok(page)
 }
 
-fn document(paper: &Paper, rows: &[Row]) -> Value {
-    let row = |row: &Row| {
-        let (low, high) = match row.paper {
-            Claim::About(figure) => (Some(figure), Some(figure)),
-            Claim::Between(low, high) => (Some(low), Some(high)),
-            Claim::AtLeast(low) => (Some(low), None),
-            Claim::AtMost(high) => (None, Some(high)),
-            Claim::Silent => (None, None),
-        };
-        json!({
-            "what": row.what,
-            "place": row.place,
-            "paper": row.paper.to_string(),
-            "paper_low": low,
-            "paper_high": high,
-            "ours": row.ours.as_ref().ok(),
-            "error": row.ours.as_ref().err(),
-            "unit": row.unit,
-            "verdict": row.verdict().name(),
-            "holds": match row.verdict() {
-                Verdict::Holds => Some(true),
-                Verdict::Differs(_) => Some(false),
-                Verdict::Fitted | Verdict::Alone | Verdict::Missing => None,
-            },
-            "difference": row.difference().map(|difference| match difference {
-                Difference::Share(share) => json!({ "share": share }),
-                Difference::Points(points) => json!({ "points": points }),
-            }),
-            "fitted": row.fitted,
-            "note": row.note,
-        })
+/// A row for programs.
+pub(crate) fn spelled(row: &Row) -> Value {
+    let (low, high) = match row.paper {
+        Claim::About(figure) => (Some(figure), Some(figure)),
+        Claim::Between(low, high) => (Some(low), Some(high)),
+        Claim::AtLeast(low) => (Some(low), None),
+        Claim::AtMost(high) => (None, Some(high)),
+        Claim::Silent => (None, None),
     };
+    json!({
+        "what": row.what,
+        "place": row.place,
+        "paper": row.paper.to_string(),
+        "paper_low": low,
+        "paper_high": high,
+        "ours": row.ours.as_ref().ok(),
+        "error": row.ours.as_ref().err(),
+        "unit": row.unit,
+        "verdict": row.verdict().name(),
+        "holds": match row.verdict() {
+            Verdict::Holds => Some(true),
+            Verdict::Differs(_) => Some(false),
+            Verdict::Fitted | Verdict::Alone | Verdict::Missing => None,
+        },
+        "difference": row.difference().map(|difference| match difference {
+            Difference::Share(share) => json!({ "share": share }),
+            Difference::Points(points) => json!({ "points": points }),
+        }),
+        "fitted": row.fitted,
+        "note": row.note,
+    })
+}
+
+fn document(paper: &Paper, rows: &[Row]) -> Value {
     json!({
         "paper": paper.name,
         "title": paper.title,
         "machine": paper.machine,
         "measured": false,
         "remarks": paper.remarks,
-        "rows": rows.iter().map(row).collect::<Vec<_>>(),
+        "rows": rows.iter().map(spelled).collect::<Vec<_>>(),
     })
 }
 
 fn table(out: &mut String, paper: &Paper, rows: &[Row]) -> std::fmt::Result {
     writeln!(out, "{}\nsimulated on {}\n", paper.title, paper.machine)?;
+    figures(out, rows)?;
+    paper.remarks.iter().try_for_each(|remark| writeln!(out, "- {remark}"))
+}
+
+/// All rows, by their places in the paper, and how many of them stand how.
+pub(crate) fn figures(out: &mut String, rows: &[Row]) -> std::fmt::Result {
     let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
     let mut places: Vec<&str> = Vec::new();
     rows.iter().for_each(|row| {
@@ -123,8 +131,7 @@ fn table(out: &mut String, paper: &Paper, rows: &[Row]) -> std::fmt::Result {
         rows.iter().filter(|row| row.place == place).try_for_each(|row| line(out, row, width))?;
         writeln!(out)?;
     }
-    writeln!(out, "{}\n", counts(rows))?;
-    paper.remarks.iter().try_for_each(|remark| writeln!(out, "- {remark}"))
+    writeln!(out, "{}\n", counts(rows))
 }
 
 /// How many rows stand how.

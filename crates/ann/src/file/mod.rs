@@ -5,7 +5,7 @@
 //! good. Whoever searches with little memory reads the sections and leaves the pages where they are.
 //!
 //! A file comes to be beside its place, is synced and then renamed, so that whoever reads it finds the old index or the new
-//! one, also after a crash. `docs/ann.md` has the layout.
+//! one, also after a crash; what a killed program left beside is removed by the next that saves. `docs/ann.md` has the layout.
 
 mod head;
 mod read;

@@ -191,10 +191,17 @@ pub(crate) fn check(first: u64, pages: &[u8]) -> Result<(), AnnError> {
 impl Index {
     /// Reads all of an index into memory, ready to be searched and changed.
     pub fn load(path: &Path) -> Result<Index, AnnError> {
-        let opened = Opened::open(path)?;
+        Opened::open(path)?.load()
+    }
+}
+
+impl Opened {
+    /// All of it in memory.
+    pub(crate) fn load(&self) -> Result<Index, AnnError> {
+        let opened = self;
         let nodes = opened.nodes();
         let mut index = Index::new(opened.head.spec)?;
-        let memory = |error: io::Error| AnnError::File { path: path.to_path_buf(), source: error };
+        let memory = |error: io::Error| AnnError::File { path: opened.path.clone(), source: error };
         let (links, towers) = (opened.links()?, opened.towers()?);
         index.rows.resize(nodes).map_err(memory)?;
         index.graph.resize(nodes).map_err(memory)?;

@@ -1,8 +1,12 @@
 //! Writing an index to its file.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::codes::Codes;
 use crate::error::AnnError;
@@ -45,8 +49,8 @@ impl Index {
         }
         links::check(self.graph.cap(0))?;
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let aside = aside(path);
-        let written = self.write(&aside, options).and_then(|()| {
+        let (file, aside) = aside(path).map_err(AnnError::file(path))?;
+        let written = self.write(file, options).and_then(|()| {
             fs::rename(&aside, path)?;
             // The name is there after a crash once its folder is.
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -59,13 +63,13 @@ impl Index {
         written.map_err(AnnError::file(path))
     }
 
-    fn write(&self, path: &Path, options: &SaveOptions) -> io::Result<()> {
+    fn write(&self, file: File, options: &SaveOptions) -> io::Result<()> {
         let shape = Shape::of(&self.spec);
         let there = |row: u32| self.labels[row as usize] != NOBODY;
         let order = together(&self.graph, shape.each.max(8), there);
         let mut place = vec![u32::MAX; self.graph.nodes()];
         order.iter().enumerate().for_each(|(new, old)| place[*old as usize] = new as u32);
-        let mut out = Writer::new(path)?;
+        let mut out = Writer::new(file)?;
         let count = |old: &u32| self.graph.links(*old, 0).len();
         let packed = Links::pack(order.iter().map(count), order.len(), |new, list| {
             list.extend(self.graph.links(order[new], 0).iter().map(|old| place[*old as usize]));
@@ -138,8 +142,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(path: &Path) -> io::Result<Writer> {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    fn new(file: File) -> io::Result<Writer> {
+        let mut out = BufWriter::with_capacity(1 << 20, file);
         // The first page is written last.
         out.write_all(&[0; PAGE])?;
         Ok(Writer { out, at: PAGE as u64, sections: Vec::new() })
@@ -186,9 +190,40 @@ impl Writer {
     }
 }
 
-/// The name under which a file is written, one for each process.
-fn aside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
+/// A file beside a path, under a name of its own, which is locked as long as it is written to.
+fn aside(path: &Path) -> io::Result<(File, PathBuf)> {
+    static SAVINGS: AtomicU64 = AtomicU64::new(0);
+    clear(path);
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        let saving = SAVINGS.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".{}-{saving}.part", std::process::id()));
+        let aside = path.with_file_name(name);
+        let file = File::create(&aside)?;
+        // Where files cannot be locked nobody clears them either.
+        let _ = file.try_lock();
+        // Somebody who clears may have come before the lock.
+        if file.metadata()?.nlink() > 0 {
+            return Ok((file, aside));
+        }
+    }
+}
+
+/// Removes what programs left behind that were killed while they saved to this path: files that nobody has locked.
+fn clear(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let part = |file: &OsStr| {
+        let rest =
+            file.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b".")?.strip_suffix(b".part")?;
+        rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-').then_some(())
+    };
+    // What cannot be read or removed stays: it is in nobody's way.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if part(&entry.file_name()).is_some()
+            && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }

@@ -82,7 +82,8 @@ pub(crate) fn promote(index: &Index, count: usize, order: Order, threads: usize)
         planned.into_iter().enumerate().map(|(at, level)| (at as u32, level)).collect();
     let mut scratches: Vec<Scratch> = (0..threads.max(1)).map(|_| Scratch::default()).collect();
     let width = index.spec.ef_construction.max(index.spec.m);
-    insert::insert(&rows, &mut graph, &nodes, width, &|_| false, &mut scratches, &mut |_| {});
+    let mut notes = insert::Notes { tick: &mut |_| {}, dropped: None };
+    insert::insert(&rows, &mut graph, &nodes, width, &|_| false, &mut scratches, &mut notes);
     let mut place = vec![u32::MAX; index.graph.nodes()];
     all.iter().enumerate().for_each(|(at, node)| place[*node as usize] = at as u32);
     Ok(Upper { rows, graph, nodes: all, place })

@@ -49,7 +49,7 @@ impl Fast {
         let Walk { query, beam, visited, fresh, keys, estimates } = walk;
         let mut key = [0];
         self.codes.estimate(query, &[self.entry], &mut key);
-        let mut best = (key[0], self.entry);
+        let (mut best, entry) = ((key[0], self.entry), key[0]);
         for level in (0..self.towers.get(&self.entry).map_or(0, Vec::len)).rev() {
             while let Some(links) = self.towers.get(&best.1).and_then(|lists| lists.get(level)) {
                 keys.resize(links.len(), 0);
@@ -65,6 +65,10 @@ impl Fast {
         beam.start(width);
         visited.insert(best.1);
         beam.offer(best.0, best.1);
+        // A way leads to every node from the entry, but not from everywhere.
+        if visited.insert(self.entry) {
+            beam.offer(entry, self.entry);
+        }
         while let Some(node) = beam.follow() {
             fresh.clear();
             for link in self.links.of(node) {

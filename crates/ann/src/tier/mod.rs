@@ -13,13 +13,15 @@ pub(crate) mod settings;
 mod slow;
 mod worker;
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tiercel_core::Bytes;
 
-use crate::element::Matrix;
+use crate::element::{Matrix, widen};
 use crate::error::AnnError;
 use crate::file::{Opened, PAGE, Shape};
 use crate::filter::Filter;
@@ -107,6 +109,25 @@ impl FastMemory {
         match self {
             FastMemory::Bytes(bytes) => bytes,
             FastMemory::Share(share) => Bytes((whole(spec, vectors) as f64 * share) as u64),
+        }
+    }
+}
+
+impl FromStr for FastMemory {
+    type Err = String;
+
+    /// `20%`, `0.2`, or an amount such as `2GiB`.
+    fn from_str(text: &str) -> Result<FastMemory, String> {
+        let bad = || format!("`{text}` is no share such as 20% and no amount such as 2GiB");
+        let text = text.trim();
+        let share = match text.strip_suffix('%') {
+            Some(number) => Some(number.trim().parse::<f64>().map_err(|_| bad())? / 100.0),
+            None => text.parse::<f64>().ok().filter(|share| *share <= 1.0),
+        };
+        match share {
+            Some(share) if (0.0..=100.0).contains(&share) => Ok(FastMemory::Share(share)),
+            Some(_) => Err(bad()),
+            None => text.parse().map(FastMemory::Bytes).map_err(|_| bad()),
         }
     }
 }
@@ -343,6 +364,31 @@ impl Tiered {
             moved.distances += more.distances;
         }
         Ok((Neighbours::gather(k, parts, moved.distances), moved, times))
+    }
+
+    /// All of the index in memory, where it can be changed; also where the file's name has gone to another since.
+    pub fn load(&self) -> Result<Index, AnnError> {
+        self.opened.load()
+    }
+
+    /// All labels, in no order, by reading the file once.
+    pub fn labels(&self) -> Result<Vec<u64>, AnnError> {
+        let mut labels = Vec::with_capacity(self.nodes);
+        self.opened.each(|_, _, label| labels.push(label))?;
+        Ok(labels)
+    }
+
+    /// The vectors with these labels as they are kept, where they are there, by reading the file once.
+    pub fn vectors(&self, labels: &[u64]) -> Result<Vec<Option<Vec<f32>>>, AnnError> {
+        let mut wanted: HashMap<u64, Option<Vec<f32>>> = labels.iter().map(|label| (*label, None)).collect();
+        self.opened.each(|_, vector, label| {
+            if let Some(place) = wanted.get_mut(&label) {
+                let mut numbers = vec![0.0; self.spec.dim];
+                widen(self.spec.dtype, vector, &mut numbers);
+                *place = Some(numbers);
+            }
+        })?;
+        Ok(labels.iter().map(|label| wanted.get(label).cloned().flatten()).collect())
     }
 
     /// Which nodes a filter wants, by reading all labels once.

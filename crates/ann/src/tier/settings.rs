@@ -112,7 +112,9 @@ impl Settings {
         let words: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let setting = |w: &[u32]| Setting { ef: w[0], rerank: w[1], recall: f32::from_bits(w[2]) };
         let all: Vec<Setting> = words.chunks_exact(3).map(setting).collect();
-        let good = all.iter().all(|s| s.ef > 0 && s.rerank > 0 && (0.0..=1.0).contains(&s.recall));
+        let widths = 1..=*LADDER.last()?;
+        let width = |s: &Setting| widths.contains(&s.ef) && widths.contains(&s.rerank);
+        let good = all.iter().all(|s| width(s) && (0.0..=1.0).contains(&s.recall));
         (good && bytes.len().is_multiple_of(12)).then_some(Settings(all))
     }
 }

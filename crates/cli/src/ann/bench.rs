@@ -57,6 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let queries = first(vectors(&arguments.queries)?, Some(arguments.limit));
     let truth = truth(&arguments.truth, queries.len(), arguments.k)?;
     let mut curves: Vec<(String, Vec<Point>)> = Vec::new();
+    let (limit, held);
     let measure = |name: String, timed: Timed<'_>| -> Result<(String, Vec<Point>), String> {
         let widths = timed.widths(arguments.k);
         let bar = Progress::new(widths.len(), "searching");
@@ -75,6 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
         let name =
             format!("tiercel, {} fast, vectors in {}{emulated}", tiered.limit(), arguments.slow.kind());
         curves.push(measure(name, Timed::File(&tiered))?);
+        (limit, held) = (tiered.limit(), tiered.resident());
     }
     if !arguments.no_memory {
         let index = Index::load(&arguments.index).map_err(told)?;
@@ -82,7 +84,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     }
     let count = queries.len().max(1) as f64;
     if let Some(html) = &arguments.html {
-        files::replace(html, page::page(&curves, arguments.k, count))?;
+        let emulated = if arguments.slow.emulated() {
+            "; the slow tier is memory slowed down, an emulation"
+        } else {
+            ""
+        };
+        let mut said = vec![
+            format!(
+                "Measured here with {} queries and {} threads{emulated}.",
+                queries.len(),
+                arguments.threads
+            ),
+            format!("With vectors in {}, {held} of {limit} fast memory are held.", arguments.slow.kind()),
+        ];
+        if arguments.slow == Slow::Index {
+            said.push(
+                "The file is read past the system's cache: queries are as slow again as the first time."
+                    .to_string(),
+            );
+        }
+        files::replace(html, page::page(&curves, arguments.k, count, &said))?;
     }
     if arguments.answer.json {
         let spell = |p: &Point| {
@@ -94,7 +115,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
             .map(|(name, points)| json!({"name": name, "points": points.iter().map(spell).collect::<Vec<_>>()}))
             .collect();
         let document = json!({"queries": queries.len(), "k": arguments.k, "threads": arguments.threads, "measured": true,
-            "emulated": arguments.slow.emulated(), "curves": curves});
+            "emulated": arguments.slow.emulated(), "fast_bytes": limit.0, "resident_bytes": held.0, "curves": curves});
         return Ok(format!("{document:#}\n"));
     }
     let mut page = String::new();

@@ -13,7 +13,6 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use tiercel_ann::data::{Ids, read_ids, read_vectors};
 use tiercel_ann::{AnnError, FastMemory, Matrix};
-use tiercel_core::Bytes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,14 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 
 /// `20%`, `0.2`, or an amount such as `2GiB`.
 fn fast(text: &str) -> Result<FastMemory, String> {
-    let share = text.trim().ends_with('%') || text.trim().parse::<f64>().is_ok_and(|share| share <= 1.0);
-    if share {
-        return crate::amounts::share(text).map(FastMemory::Share);
-    }
-    let bytes: Result<Bytes, _> = text.parse();
-    bytes
-        .map(FastMemory::Bytes)
-        .map_err(|_| format!("`{text}` is no share such as 20% and no amount such as 2GiB"))
+    text.parse()
 }
 
 fn told(error: AnnError) -> String {
