@@ -17,6 +17,7 @@ fn setup(order: usize, thermal: f64) -> Setup {
         tile: [8; 3],
         step: 0.0,
         boundaries: [Boundary::Periodic; 3],
+        absorber: 8,
     };
     grid.step = 0.95 * grid.courant();
     let profile = Profile::Box { density: 1.0, from: [f64::MIN; 3], to: [f64::MAX; 3], ramp: 0.0 };
@@ -29,7 +30,7 @@ fn setup(order: usize, thermal: f64) -> Setup {
         quiet: false,
     };
     let species = vec![Species { name: "electrons".to_string(), charge: -1.0, mass: 1.0, loading }];
-    Setup { grid, order, push: Push::Boris, species, seed: 1 }
+    Setup { grid, order, push: Push::Boris, species, lasers: Vec::new(), window: None, seed: 1 }
 }
 
 fn measure<R: Real>(order: usize, thermal: f64, passes: Passes) {

@@ -13,7 +13,7 @@ use crate::simd::Real;
 use crate::simulation::{Measured, Simulation, Times, Ways, bytes_of, room_for};
 use crate::system::{Needs, System, machine};
 use crate::yee::{CURRENTS, FIELDS};
-use crate::{checkpoint, openpmd};
+use crate::{absorb, checkpoint, openpmd};
 
 /// An amount of fast memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -133,27 +133,49 @@ pub fn run(
     }
 }
 
-/// What a deck needs of memory, as it begins.
-pub fn needs<R: Real>(deck: &Deck, threads: usize) -> Needs {
+/// What a deck needs of memory: as it begins, or where a window comes to in so many steps, as far as what is loaded tells.
+pub fn needs<R: Real>(deck: &Deck, threads: usize, steps: u64) -> Needs {
     let (setup, grid) = (&deck.setup, &deck.setup.grid);
     let mut needs = Needs::default();
-    for tile in 0..grid.tiles().iter().product() {
+    let (each, layers) = (grid.per_layer(), grid.layers());
+    let mut room = |tile: usize, shift: i64| {
         let mut all = Bytes::ZERO;
         for species in 0..setup.species.len() {
-            let (singles, counts) = setup.load::<R>(species, tile, 0);
+            let (singles, _) = setup.load::<R>(species, tile, shift);
             all += bytes_of::<R>(NUMBERS * room_for(singles.len())).round_up(Bytes(4096)).unwrap_or_default();
-            needs.metadata += Bytes(counts.len() as u64 * 4 + 1024);
         }
-        needs.particles += all;
         needs.tile = needs.tile.max(all);
-        // Currents around it, and room for those who cross.
-        let around = Around::new(grid.extent(tile).1, setup.order).len();
-        needs.temporaries += bytes_of::<R>(CURRENTS * around) + Bytes(all.0 / 16);
+        all
+    };
+    let sum = |tiles: &mut dyn Iterator<Item = Bytes>| tiles.fold(Bytes::ZERO, |sum, one| sum + one);
+    let mut held: Vec<Bytes> = (0..layers)
+        .map(|layer| sum(&mut (layer * each..(layer + 1) * each).map(|tile| room(tile, 0))))
+        .collect();
+    let mut most = sum(&mut held.iter().copied());
+    if setup.window.is_some() {
+        // Layers come in at one end and go at the other.
+        let live = setup.live(2);
+        let (first, last) = (live.start / grid.tile[2], live.end / grid.tile[2] - 1);
+        for moved in 1..=setup.moved(steps) as i64 {
+            held.rotate_left(1);
+            held[..first].fill(Bytes::ZERO);
+            let shift = moved * grid.tile[2] as i64;
+            held[last] = sum(&mut (last * each..(last + 1) * each).map(|tile| room(tile, shift)));
+            most = most.max(sum(&mut held.iter().copied()));
+        }
     }
+    needs.particles = most;
+    for tile in 0..grid.tiles().iter().product() {
+        let cells = grid.extent(tile).1;
+        needs.metadata +=
+            Bytes((cells.iter().product::<usize>() * 4 + 1024) as u64) * setup.species.len() as u64;
+        needs.temporaries += bytes_of::<R>(CURRENTS * Around::new(cells, setup.order).len());
+    }
+    // Room for those who cross.
+    needs.temporaries += Bytes(most.0 / 16);
     needs.temporaries += bytes_of::<R>(threads * FIELDS * Around::new(grid.tile, setup.order).len());
     for layer in 0..grid.layers() {
-        for components in [FIELDS, CURRENTS] {
-            let bytes = bytes_of::<R>(components * grid.layer_places(layer));
+        for bytes in absorb::objects::<R>(grid, layer).map(|bytes| Bytes(bytes as u64)) {
             needs.fields += bytes.round_up(Bytes(4096)).unwrap_or(bytes);
         }
     }
@@ -170,7 +192,8 @@ fn run_in<R: Real>(
     options: &Options,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Summary, PicError> {
-    let needs = needs::<R>(deck, options.threads);
+    let steps = options.steps.unwrap_or(deck.steps);
+    let needs = needs::<R>(deck, options.threads, steps);
     let fast = match (options.system, options.fast) {
         (System::AllFast, _) | (_, None) => ample(&needs),
         (_, Some(Amount::Share(share))) => Bytes((needs.all().0 as f64 * share) as u64),
@@ -189,7 +212,6 @@ fn run_in<R: Real>(
         }
         _ => Simulation::<R>::new(deck.setup.clone(), ways, &machine, wired.placement)?,
     };
-    let steps = options.steps.unwrap_or(deck.steps);
     let mut measured: Vec<Measured> = Vec::new();
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());

@@ -13,7 +13,7 @@ use tiercel_pic::{Boundary, Grid, Push, Real, Setup, Simulation, Species, Ways};
 fn grid(cells: [usize; 3], length: [f64; 3], courant: f64) -> Grid {
     let spacing: [f64; 3] = std::array::from_fn(|axis| length[axis] / cells[axis] as f64);
     let tile = cells.map(|cells| cells.min(8));
-    let mut grid = Grid { cells, spacing, tile, step: 0.0, boundaries: [Boundary::Periodic; 3] };
+    let mut grid = Grid { cells, spacing, tile, step: 0.0, boundaries: [Boundary::Periodic; 3], absorber: 8 };
     grid.step = courant * spacing.iter().fold(grid.courant(), |limit, spacing| limit.min(*spacing));
     grid
 }
@@ -79,7 +79,15 @@ fn langmuir(order: usize, courant: f64) -> Setup {
     let waves = |amplitude| (0..3).map(|axis| Wave { amplitude, axis, k: [1.0; 3] }).collect();
     let moving = |amplitude| Loading { waves: waves(amplitude), ..loading(1.0, [2; 3]) };
     let both = vec![species("electrons", -1.0, moving(0.01)), species("positrons", 1.0, moving(-0.01))];
-    Setup { grid: grid([16; 3], [TAU; 3], courant), order, push: Push::Boris, species: both, seed: 1 }
+    Setup {
+        grid: grid([16; 3], [TAU; 3], courant),
+        order,
+        push: Push::Boris,
+        species: both,
+        lasers: Vec::new(),
+        window: None,
+        seed: 1,
+    }
 }
 
 /// A longitudinal wave in all three dimensions swings with the plasma frequency of both species, the square root of two, less
@@ -130,6 +138,8 @@ fn warm_waves_have_their_frequency() {
             order: 2,
             push: Push::Boris,
             species: vec![species("electrons", -1.0, electrons)],
+            lasers: Vec::new(),
+            window: None,
             seed: 1,
         };
         let mut simulation = open::<f64>(setup);
@@ -159,7 +169,15 @@ fn cold_streams_grow_at_their_rate() {
     };
     let both = vec![species("right", -1.0, stream(speed, 1e-6)), species("left", -1.0, stream(-speed, 0.0))];
     let grid = grid([64, 1, 1], [TAU / k, 1.0, 1.0], 0.95);
-    let mut simulation = open::<f64>(Setup { grid, order: 2, push: Push::Boris, species: both, seed: 1 });
+    let mut simulation = open::<f64>(Setup {
+        grid,
+        order: 2,
+        push: Push::Boris,
+        species: both,
+        lasers: Vec::new(),
+        window: None,
+        seed: 1,
+    });
     let step = simulation.setup().grid.step;
     let mut points = Vec::new();
     while simulation.iteration() as f64 * step < 22.0 {
@@ -236,7 +254,7 @@ fn hot(order: usize, cells: [usize; 3], push: Push) -> Setup {
     let some = |drift| Loading { quiet: false, thermal: [0.4; 3], drift, ..loading(1.0, [2, 1, 2]) };
     let both = vec![species("electrons", -1.0, some([0.5, 0.0, -0.3])), species("ions", 1.0, some([0.0; 3]))];
     let grid = grid(cells, [2.0, 1.7, 1.3], 0.9);
-    Setup { grid, order, push, species: both, seed: 5 }
+    Setup { grid, order, push, species: both, lasers: Vec::new(), window: None, seed: 5 }
 }
 
 /// Gauss's law stays as true as it was, although a quarter of the particles changes cells in a step: to rounding, which is
@@ -280,7 +298,15 @@ fn orbits_close() {
         // A step that divides the period: each turns by 2·atan(B dt / 2γ).
         let turns = (TAU / (field * grid.step / gamma)).round();
         grid.step = 2.0 * gamma / field * (TAU / turns / 2.0).tan();
-        let setup = Setup { grid, order: 3, push, species: vec![species("one", 1.0, one)], seed: 1 };
+        let setup = Setup {
+            grid,
+            order: 3,
+            push,
+            species: vec![species("one", 1.0, one)],
+            lasers: Vec::new(),
+            window: None,
+            seed: 1,
+        };
         let mut simulation = open::<f64>(setup);
         simulation
             .change_fields(|_, all| {
@@ -325,6 +351,8 @@ fn vacuum_waves_have_the_grids_dispersion() {
         order: 1,
         push: Push::Boris,
         species: Vec::new(),
+        lasers: Vec::new(),
+        window: None,
         seed: 0,
     };
     let (cells, spacing, step) = (setup.grid.cells, setup.grid.spacing, setup.grid.step);
