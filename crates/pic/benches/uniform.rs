@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use tiercel_core::{Backing, Bandwidth, Bytes};
-use tiercel_pic::load::{Loading, Profile};
+use tiercel_pic::load::{Loading, Profile, Start};
 use tiercel_pic::system::{Needs, System, machine};
 use tiercel_pic::{Boundary, Grid, Passes, Push, Real, Setup, Simulation, Species, Ways};
 
@@ -27,7 +27,7 @@ fn setup(order: usize, thermal: f64) -> Setup {
         drift: [0.0; 3],
         thermal: [thermal; 3],
         waves: Vec::new(),
-        quiet: false,
+        start: Start::Random,
     };
     let species = vec![Species { name: "electrons".to_string(), charge: -1.0, mass: 1.0, loading }];
     Setup { grid, order, push: Push::Boris, species, lasers: Vec::new(), window: None, seed: 1 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use crate::grid::{Boundary, Grid};
 use crate::laser::Laser;
-use crate::load::{Loading, Profile, Wave};
+use crate::load::{Loading, Profile, Start, Wave};
 use crate::setup::{Push, Setup, Species, Window};
 
 /// What is wrong with a deck.
@@ -479,9 +479,10 @@ fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Speci
     let density = source.positive("density", &file.density, true)?;
     let mass = source.positive("mass", &file.mass, false)?;
     let per_cell = source.counts("per_cell", &file.per_cell)?;
-    let quiet = named(source, "start", &file.start, "random and quiet", |name| match name {
-        "random" => Some(false),
-        "quiet" => Some(true),
+    let start = named(source, "start", &file.start, "random, quiet and graded", |name| match name {
+        "random" => Some(Start::Random),
+        "quiet" => Some(Start::Quiet),
+        "graded" => Some(Start::Graded),
         _ => None,
     })?;
     let thermal = match &file.thermal {
@@ -523,7 +524,7 @@ fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Speci
         let k = std::array::from_fn(|axis| std::f64::consts::TAU * wave.modes[axis] as f64 / length(axis));
         waves.push(Wave { amplitude: wave.amplitude, axis, k });
     }
-    let loading = Loading { per_cell, profile, drift: file.drift.unwrap_or([0.0; 3]), thermal, waves, quiet };
+    let loading = Loading { per_cell, profile, drift: file.drift.unwrap_or([0.0; 3]), thermal, waves, start };
     Ok(Species { name: file.name.get_ref().clone(), charge: *file.charge.get_ref(), mass, loading })
 }
 
@@ -598,6 +599,40 @@ per_cell = [2, 2, 2]
             assert_eq!(error.line, line, "{error}");
             assert!(error.to_string().contains(part), "{error}");
         }
+        let open = GOOD.replace("[[species]]", "boundary = \"absorbing\"\n[window]\n[[species]]");
+        let laser = "[[laser]]\na0 = 1.0\nfrequency = 8.0\nduration = 1.0\npeak = 2.0\nat = 0.1\n[[species]]";
+        for (from, to, line, part) in [
+            ("", "", 3, "leave none of the 8 cells along x"),
+            (
+                "cells = [8, 8, 8]",
+                "cells = [32, 32, 16]",
+                3,
+                "in whole tiles of 8, and leave none of the 16 cells along z",
+            ),
+            ("cells = [8, 8, 8]", "cells = [32, 32, 30]", 6, "30 cells along z are no multiple of 8"),
+            ("\"absorbing\"", "\"periodic\"", 6, "must be absorbing"),
+            ("\"absorbing\"", "\"reflecting\"", 5, "there are periodic and absorbing"),
+            ("[window]", "[window]\nspeed = 2.0", 6, "at most 1"),
+            ("[window]", "[window]\nspeeed = 1.0", 7, "did you mean `speed`?"),
+            (
+                "[8, 8, 8]\nlength = [1.0, 1.0, 1.0]",
+                "[32, 1, 64]\nlength = [4.0, 1.0, 4.0]\nabsorber = 3",
+                5,
+                "4 at least",
+            ),
+        ] {
+            let error = Deck::parse(&open.replace(from, to)).expect_err(to);
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let open =
+            open.replace("[8, 8, 8]\nlength = [1.0, 1.0, 1.0]", "[32, 1, 64]\nlength = [4.0, 1.0, 4.0]");
+        Deck::parse(&open).expect("a window with cells");
+        let error = Deck::parse(&open.replace("[[species]]", laser)).expect_err("an antenna in what absorbs");
+        assert!(
+            error.line == 12 && error.to_string().contains("`at` is 0.1, and must be between 0.5"),
+            "{error}"
+        );
         let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[").expect("a species")..]);
         assert!(
             Deck::parse(&twice).expect_err("twice").to_string().contains("two species called `electrons`")

@@ -201,3 +201,21 @@ fn a_laser_drives_a_wake() {
     let expected = a0 * a0 / 4.0 * (TAU / 4.0).sqrt() * duration * (-duration * duration / 8.0).exp();
     assert!((most / expected - 1.0).abs() < 0.05, "{most} for {expected}");
 }
+
+/// The decks that come with the program are good, and begin.
+#[test]
+fn the_decks_of_the_examples_begin() {
+    let decks = [
+        ("laser", include_str!("../../../examples/decks/laser.toml")),
+        ("beam", include_str!("../../../examples/decks/beam.toml")),
+        ("uniform", include_str!("../../../examples/decks/uniform.toml")),
+        ("langmuir", include_str!("../../../examples/decks/langmuir.toml")),
+        ("two-stream", include_str!("../../../examples/decks/two-stream.toml")),
+    ];
+    for (name, text) in decks {
+        let deck = Deck::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(deck.steps >= 50 && !deck.setup.species.is_empty(), "{name}");
+        let moves = deck.setup.moved(deck.steps) > 10;
+        assert_eq!(moves, name == "laser" || name == "beam", "{name}");
+    }
+}
