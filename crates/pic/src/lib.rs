@@ -9,6 +9,7 @@
 pub mod absorb;
 mod around;
 pub mod batch;
+pub mod bench;
 pub mod cell;
 pub mod checkpoint;
 pub mod copiers;
@@ -21,8 +22,10 @@ pub mod laser;
 pub mod load;
 mod maxwell;
 pub mod openpmd;
+pub mod page;
 pub mod parcel;
 mod passes;
+pub mod picture;
 pub mod placement;
 pub mod push;
 pub mod run;

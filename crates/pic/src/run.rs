@@ -9,11 +9,13 @@ use crate::batch::NUMBERS;
 use crate::cell::Around;
 use crate::deck::{Deck, Precision};
 use crate::error::PicError;
+use crate::page::Moment;
+use crate::picture::Picture;
 use crate::simd::Real;
 use crate::simulation::{Measured, Simulation, Times, Ways, bytes_of, room_for};
 use crate::system::{Needs, System, machine};
 use crate::yee::{CURRENTS, FIELDS};
-use crate::{absorb, checkpoint, openpmd};
+use crate::{absorb, checkpoint, openpmd, picture};
 
 /// An amount of fast memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +51,8 @@ pub struct Options {
     pub resume: bool,
     /// Where openPMD files go.
     pub folder: Option<PathBuf>,
+    /// Whether pictures are made at the end.
+    pub pictures: bool,
 }
 
 impl Default for Options {
@@ -65,6 +69,7 @@ impl Default for Options {
             every: None,
             resume: false,
             folder: None,
+            pictures: false,
         }
     }
 }
@@ -108,6 +113,10 @@ pub struct Summary {
     pub stalled: Duration,
     /// Whether the slow tier is memory slowed down.
     pub emulated: bool,
+    /// What each iteration took.
+    pub history: Vec<Moment>,
+    /// What there is at the end, if that was wanted.
+    pub pictures: Vec<Picture>,
 }
 
 /// Where a run is.
@@ -215,7 +224,7 @@ fn run_in<R: Real>(
     let mut measured: Vec<Measured> = Vec::new();
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());
-    let mut go_on = true;
+    let (mut go_on, mut history, mut so_far) = (true, Vec::new(), before);
     while simulation.iteration() < steps && go_on {
         let iteration = simulation.iteration();
         if let (Some(every), Some(folder)) = (deck.output.every, &options.folder)
@@ -232,6 +241,16 @@ fn run_in<R: Real>(
         if iteration > begun {
             timed = (timed.0 + simulation.updates() - updates, timed.1 + took);
         }
+        let totals = simulation.store().totals_moved();
+        history.push(Moment {
+            iteration,
+            took: took.as_secs_f64(),
+            stalled: totals.2.saturating_sub(so_far.2).0 as f64 / 1e9,
+            fetched: totals.0.saturating_sub(so_far.0).0,
+            evicted: totals.1.saturating_sub(so_far.1).0,
+            energies: found.as_ref().map(|m| [m.fields[0], m.fields[1], m.kinetic.iter().sum()]),
+        });
+        so_far = totals;
         if let Some(found) = found {
             if !found.energy().is_finite() {
                 return Err(PicError::NotFinite { iteration });
@@ -258,6 +277,7 @@ fn run_in<R: Real>(
     let rate = if timed.0 > 0 { timed } else { (simulation.updates(), wall) };
     let (first, last) =
         (measured.first().cloned().unwrap_or_default(), measured.last().cloned().unwrap_or_default());
+    let pictures = if options.pictures { picture::pictures(&mut simulation)? } else { Vec::new() };
     let emulated = simulation.store().emulated();
     Ok(Summary {
         steps: simulation.iteration(),
@@ -278,6 +298,8 @@ fn run_in<R: Real>(
         moved: (totals.0.saturating_sub(before.0), totals.1.saturating_sub(before.1)),
         stalled: Duration::from_nanos(totals.2.saturating_sub(before.2).0),
         emulated: emulated && options.system != System::AllFast,
+        history,
+        pictures,
     })
 }
 

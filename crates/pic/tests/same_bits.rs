@@ -69,7 +69,7 @@ fn every_system_gives_the_same_bits_with_a_window_and_a_laser() {
     let all = hash(&deck, Options::default());
     let folder = std::env::temp_dir().display().to_string();
     for (name, system) in System::ALL {
-        let fast = Some(Amount::Share(0.7));
+        let fast = Some(Amount::Share(0.8));
         let options = Options { system, threads: 2, fast, ..Options::default() };
         assert_eq!(hash(&deck, options.clone()), all, "{name}");
         if matches!(system, System::WarpxPm | System::Tiercel) {
