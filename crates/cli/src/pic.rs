@@ -84,9 +84,9 @@ struct Run {
     /// Threads that compute; results do not depend on them [default: one a core]
     #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// Threads that copy, in each direction
-    #[arg(long, value_name = "N", default_value = "1", value_parser = amounts::threads, allow_hyphen_values = true)]
-    copiers: usize,
+    /// Threads that copy, in each direction [default: what the model of WarpX-PM finds best after the second iteration]
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
+    copiers: Option<usize>,
     #[command(flatten)]
     answer: Answer,
 }
@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         throttled: arguments.throttle,
         system,
         threads: arguments.threads.unwrap_or_else(staged::cores),
-        copiers: arguments.copiers as u32,
+        copiers: arguments.copiers.map(|copiers| copiers as u32),
         steps: arguments.steps,
         checkpoint: arguments.checkpoint.clone(),
         every: arguments.every,
@@ -213,6 +213,8 @@ fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -
         "fast_bytes": summary.fast.0,
         "needed_bytes": summary.needs.all().0,
         "particle_bytes": summary.needs.particles.0,
+        "copiers": summary.copiers.0,
+        "copiers_chosen": summary.copiers.1,
         "fetched_bytes": summary.moved.0.0,
         "evicted_bytes": summary.moved.1.0,
         "stall_ns": summary.stalled.as_nanos() as u64,
@@ -293,6 +295,11 @@ fn lines(
             out,
             "  moved        {fetched} fetched and {evicted} evicted an iteration; {stalled:.1} % of the time stalled"
         )?;
+    }
+    if matches!(system, System::WarpxPm | System::Tiercel) {
+        let (count, chosen) = summary.copiers;
+        let how = if chosen { ", as the model of copy threads has it" } else { "" };
+        writeln!(out, "  copiers      {count} in each direction{how}")?;
     }
     let (first, last) = (&summary.first, &summary.last);
     writeln!(

@@ -28,6 +28,7 @@ mod passes;
 pub mod picture;
 pub mod placement;
 pub mod push;
+pub mod rates;
 pub mod run;
 pub mod setup;
 pub mod shape;

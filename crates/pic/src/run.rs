@@ -7,6 +7,7 @@ use tiercel_core::{Backing, Bandwidth, Bytes};
 
 use crate::batch::NUMBERS;
 use crate::cell::Around;
+use crate::copiers::{Hardware, Interval, SPARE};
 use crate::deck::{Deck, Precision};
 use crate::error::PicError;
 use crate::page::Moment;
@@ -15,7 +16,7 @@ use crate::simd::Real;
 use crate::simulation::{Measured, Simulation, Times, Ways, bytes_of, room_for};
 use crate::system::{Needs, System, machine};
 use crate::yee::{CURRENTS, FIELDS};
-use crate::{absorb, checkpoint, openpmd, picture};
+use crate::{absorb, checkpoint, openpmd, picture, rates};
 
 /// An amount of fast memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +40,8 @@ pub struct Options {
     pub system: System,
     /// How many threads compute.
     pub threads: usize,
-    /// How many threads copy in each direction.
-    pub copiers: u32,
+    /// How many threads copy in each direction; none for as many as the model finds best after the second iteration.
+    pub copiers: Option<u32>,
     /// How many iterations, other than the deck says.
     pub steps: Option<u64>,
     /// Where checkpoints go.
@@ -63,7 +64,7 @@ impl Default for Options {
             throttled: (Bandwidth(2e9), Bandwidth(1e9)),
             system: System::AllFast,
             threads: 1,
-            copiers: 1,
+            copiers: None,
             steps: None,
             checkpoint: None,
             every: None,
@@ -111,6 +112,8 @@ pub struct Summary {
     pub moved: (Bytes, Bytes),
     /// How long kernels waited for copies.
     pub stalled: Duration,
+    /// How many threads copied in each direction, and whether the model chose them.
+    pub copiers: (u32, bool),
     /// Whether the slow tier is memory slowed down.
     pub emulated: bool,
     /// What each iteration took.
@@ -208,7 +211,15 @@ fn run_in<R: Real>(
         (_, Some(Amount::Share(share))) => Bytes((needs.all().0 as f64 * share) as u64),
         (_, Some(Amount::Bytes(bytes))) => bytes,
     };
-    let machine = machine(&needs, fast, options.slow.clone(), options.throttled, options.copiers);
+    // Threads that copy beside those that compute: the model may choose as many as there are to spare.
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()).max(options.threads);
+    let spare = cores.saturating_sub(1).clamp(1, SPARE) as u32;
+    let moves = matches!(options.system, System::WarpxPm | System::Tiercel);
+    let asks = options.copiers.is_none() && moves && spare > 1 && !matches!(options.slow, Backing::File(_));
+    let mut copiers = (options.copiers.unwrap_or(1), options.copiers.is_none() && moves);
+    let opened = if asks { spare } else { copiers.0 };
+    let machine = machine(&needs, fast, options.slow.clone(), options.throttled, opened);
+    let curves = asks.then(|| rates::measure(&machine, spare)).transpose()?;
     let wired = options.system.wire(&needs, &machine)?;
     let ways = Ways { threads: options.threads, passes: wired.passes, batch: wired.batch, ..Ways::default() };
     let mut resumed = None;
@@ -224,6 +235,9 @@ fn run_in<R: Real>(
     let mut measured: Vec<Measured> = Vec::new();
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());
+    if asks {
+        simulation.store().copy_with(1);
+    }
     let (mut go_on, mut history, mut so_far) = (true, Vec::new(), before);
     while simulation.iteration() < steps && go_on {
         let iteration = simulation.iteration();
@@ -235,6 +249,7 @@ fn run_in<R: Real>(
         let wanted =
             iteration.is_multiple_of(deck.output.measure) || iteration == begun || iteration + 1 == steps;
         let (clock, updates) = (Instant::now(), simulation.updates());
+        let before = [simulation.store().busy().0, simulation.store().behind().0];
         let found = simulation.iterate(wanted)?;
         let took = clock.elapsed();
         wall += took;
@@ -242,6 +257,23 @@ fn run_in<R: Real>(
             timed = (timed.0 + simulation.updates() - updates, timed.1 + took);
         }
         let totals = simulation.store().totals_moved();
+        if let (Some([inward, outward]), 1) = (&curves, iteration - begun) {
+            // The second iteration is what the model goes by.
+            let compute = (simulation.store().busy().0 - before[0]) as f64 / 1e9;
+            let behind = (simulation.store().behind().0 - before[1]) as f64;
+            let interval = Interval {
+                bytes_in: totals.0.saturating_sub(so_far.0).0 as f64,
+                bytes_out: totals.1.saturating_sub(so_far.1).0 as f64,
+                compute,
+                compute_bandwidth: behind / compute.max(1e-9),
+            };
+            let (bandwidth_in, bandwidth_out) = (inward.clone(), outward.clone());
+            let hardware = Hardware { bandwidth_in, bandwidth_out, threads: cores, ranks: 1 };
+            if let Ok(chosen) = hardware.choose(&interval) {
+                copiers.0 = chosen.threads as u32;
+                simulation.store().copy_with(copiers.0);
+            }
+        }
         history.push(Moment {
             iteration,
             took: took.as_secs_f64(),
@@ -298,6 +330,7 @@ fn run_in<R: Real>(
         moved: (totals.0.saturating_sub(before.0), totals.1.saturating_sub(before.1)),
         stalled: Duration::from_nanos(totals.2.saturating_sub(before.2).0),
         emulated: emulated && options.system != System::AllFast,
+        copiers,
         history,
         pictures,
     })
