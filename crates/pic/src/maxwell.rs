@@ -1,9 +1,7 @@
 //! The part of an iteration that is Maxwell's: fields advance layer by layer, currents of tiles are added up in the order of
 //! tiles, a laser's antenna adds its own, and the outermost cells absorb what comes to them.
 
-use tiercel_core::Bytes;
-
-use crate::absorb::{self, Part};
+use crate::absorb::Part;
 use crate::around::gather_currents;
 use crate::error::PicError;
 use crate::setup::Setup;
@@ -44,12 +42,10 @@ impl<R: Real> Simulation<R> {
 
     /// What a layer's memories of what absorbs are used as: both, as far as there are any.
     fn memory_uses(&self, layer: usize) -> Vec<Use> {
-        let [_, _, sides, ends] = absorb::objects::<R>(&self.setup.grid, layer);
-        let pairs = self.memories[layer].iter().zip([sides, ends]);
+        let numbers = self.absorber.numbers(self.part(layer));
+        let pairs = self.memories[layer].iter().zip(numbers.map(bytes_of::<R>));
         pairs
-            .filter_map(|(object, bytes)| {
-                Some(Use { object: (*object)?, writes: true, touched: Bytes(bytes as u64) })
-            })
+            .filter_map(|(object, touched)| Some(Use { object: (*object)?, writes: true, touched }))
             .collect()
     }
 

@@ -28,6 +28,16 @@ pub struct Parcel {
     pub left: u32,
 }
 
+impl Parcel {
+    /// What a pass does to a parcel without particles: the next one goes the other way, as it would have.
+    pub fn skip(&mut self, pass: Pass) {
+        if pass != Pass::Deposit {
+            self.high = !self.high;
+            (self.raw, self.left) = (pass == Pass::Push, 0);
+        }
+    }
+}
+
 /// A particle on its way to another cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Traveller<R> {

@@ -117,12 +117,20 @@ impl<R: Real> Simulation<R> {
             split::each(scratch, &mut jobs, |scratch, (tile, number, views)| {
                 let around = Around::new(setup.grid.extent(*number).1, setup.order);
                 let fields = &mut scratch[..FIELDS * around.len()];
+                let parcels = tile.parcels.iter().zip(&tile.arrivals);
+                let empty = parcels.into_iter().all(|(parcel, new)| parcel.held == 0 && new.is_empty());
                 if pass != Pass::Deposit {
-                    look_around(setup, *number, around, &planes, fields);
                     tile.tallies.fill(Tally::default());
                 }
                 if pass != Pass::Push {
                     tile.currents.fill(R::ZERO);
+                }
+                if empty {
+                    tile.parcels.iter_mut().for_each(|parcel| parcel.skip(pass));
+                    return;
+                }
+                if pass != Pass::Deposit {
+                    look_around(setup, *number, around, &planes, fields);
                 }
                 for (species, view) in std::mem::take(views).into_iter().enumerate() {
                     let memory = match view {
