@@ -25,7 +25,7 @@ name = \"electrons\"
 charge = -1.0
 mass = 1.0
 density = 1.0
-per_cell = [2, 2, 2]
+per_cell = [4, 4, 4]
 thermal = [0.1]
 ";
 
@@ -40,7 +40,7 @@ fn a_deck_has_the_same_result_and_a_page() {
         (&slow["system"], &slow["steps"], &slow["emulated"]),
         (&"tiercel".into(), &12.into(), &true.into())
     );
-    assert!(slow["particles"].as_u64() > Some(1000));
+    assert!(slow["particles"].as_u64() > Some(10_000));
     let html = std::fs::read_to_string(&page).expect("a page");
     for part in
         ["density of electrons", "phase space of electrons", "Ex in", "Energy", "data:image/png;base64,iVBOR"]
