@@ -338,7 +338,8 @@ impl World {
             [costs[0] * particles * slower, costs[1] * particles * slower, costs[2] * cells * slower];
         let mut ends = [0.0; 3];
         if self.passes == Passes::One {
-            self.pass(push + deposit, true, (1.0, Access::ReadWrite))?;
+            // Six components are read and three changed: as many bytes as six that are changed.
+            self.pass(push + deposit, true, (2.0 / 3.0, Access::ReadWrite))?;
             ends[0] = self.manager.now().0 as f64;
         } else {
             self.pass(push, true, (2.0 / 3.0, Access::Read))?;
