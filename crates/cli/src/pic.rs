@@ -1,5 +1,7 @@
 //! `tiercel pic`: particle-in-cell plasma simulation, on as much fast memory as there is.
 
+mod bench;
+
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -39,6 +41,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Run(Box<Run>),
+    Bench(bench::Bench),
 }
 
 /// Run a deck.
@@ -75,12 +78,15 @@ struct Run {
     /// Where openPMD files go, if the deck asks for any
     #[arg(long, value_name = "FOLDER", default_value = "diagnostics")]
     output: PathBuf,
+    /// Write a page with fields and phase space as pictures to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Threads that compute; results do not depend on them [default: one a core]
     #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// Threads that copy, in each direction
-    #[arg(long, value_name = "N", default_value = "1", value_parser = amounts::threads, allow_hyphen_values = true)]
-    copiers: usize,
+    /// Threads that copy, in each direction [default: what the model of WarpX-PM finds best after the second iteration]
+    #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
+    copiers: Option<usize>,
     #[command(flatten)]
     answer: Answer,
 }
@@ -114,7 +120,10 @@ fn watch_for_interrupts() -> Result<(), String> {
 
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, Failure> {
-    let What::Run(arguments) = &arguments.what;
+    let arguments = match &arguments.what {
+        What::Run(arguments) => arguments,
+        What::Bench(arguments) => return bench::run(arguments).map_err(|error| error.to_string().into()),
+    };
     let text = std::fs::read_to_string(&arguments.deck)
         .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
     let mut deck = Deck::parse(&text)
@@ -135,12 +144,13 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         throttled: arguments.throttle,
         system,
         threads: arguments.threads.unwrap_or_else(staged::cores),
-        copiers: arguments.copiers as u32,
+        copiers: arguments.copiers.map(|copiers| copiers as u32),
         steps: arguments.steps,
         checkpoint: arguments.checkpoint.clone(),
         every: arguments.every,
         resume: arguments.resume,
         folder: Some(arguments.output.clone()),
+        pictures: arguments.html.is_some(),
     };
     let mut bar = Bar::new();
     RUNNING.store(true, Ordering::SeqCst);
@@ -150,6 +160,12 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     });
     bar.clear();
     let summary = done.map_err(|error| error.to_string())?;
+    if let Some(path) = &arguments.html {
+        let lines = page(arguments, &deck, system, &options, &summary);
+        let title = arguments.deck.display().to_string();
+        let html = tiercel_pic::page::page(&title, &lines, &summary.pictures, &summary.history);
+        tiercel_run::files::replace(path, html).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let text = if arguments.answer.json {
         format!("{:#}\n", document(&deck, system, &options, &summary))
     } else {
@@ -198,6 +214,8 @@ fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -
         "fast_bytes": summary.fast.0,
         "needed_bytes": summary.needs.all().0,
         "particle_bytes": summary.needs.particles.0,
+        "copiers": summary.copiers.0,
+        "copiers_chosen": summary.copiers.1,
         "fetched_bytes": summary.moved.0.0,
         "evicted_bytes": summary.moved.1.0,
         "stall_ns": summary.stalled.as_nanos() as u64,
@@ -278,6 +296,11 @@ fn lines(
             out,
             "  moved        {fetched} fetched and {evicted} evicted an iteration; {stalled:.1} % of the time stalled"
         )?;
+    }
+    if matches!(system, System::WarpxPm | System::Tiercel) {
+        let (count, chosen) = summary.copiers;
+        let how = if chosen { ", as the model of copy threads has it" } else { "" };
+        writeln!(out, "  copiers      {count} in each direction{how}")?;
     }
     let (first, last) = (&summary.first, &summary.last);
     writeln!(

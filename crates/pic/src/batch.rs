@@ -119,7 +119,8 @@ impl<V: Vector> Batch<V> {
     pub fn leavers(&self, gone: &mut Vec<u32>) {
         gone.clear();
         for vector in 0..self.vectors() {
-            let [x, y, z] = std::array::from_fn(|axis| V::load(&self.numbers[axis][vector]));
+            let [x, y, z, ..] = &self.numbers;
+            let (x, y, z) = (V::load(&x[vector]), V::load(&y[vector]), V::load(&z[vector]));
             note::<V>(x.within().and(y.within()).and(z.within()), vector, self.count, gone);
         }
     }

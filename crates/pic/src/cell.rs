@@ -69,6 +69,27 @@ const fn places(nodes: usize, field: usize, axis: usize) -> usize {
     nodes - half as usize
 }
 
+/// The places that a component has along each axis.
+#[inline(always)]
+fn extents<S: Shape>(field: usize) -> [usize; 3] {
+    [places(S::NODES, field, 0), places(S::NODES, field, 1), places(S::NODES, field, 2)]
+}
+
+// `array::map` is not always inlined, and what is not works on vectors without their instructions: several times slower. So
+// the inner loops say all three axes.
+
+/// The same number of each axis in all lanes.
+#[inline(always)]
+fn splat<V: Vector>([x, y, z]: [V::Real; 3]) -> [V; 3] {
+    [V::splat(x), V::splat(y), V::splat(z)]
+}
+
+/// The weights of the nodes along each axis.
+#[inline(always)]
+fn whole<V: Vector, S: Shape>([x, y, z]: [V; 3]) -> [[V; MOST]; 3] {
+    [S::whole(x), S::whole(y), S::whole(z)]
+}
+
 impl<R: Real> Sight<R> {
     /// Nothing yet.
     pub fn new() -> Sight<R> {
@@ -81,7 +102,7 @@ impl<R: Real> Sight<R> {
         let each = around.len();
         for field in 0..6 {
             let from = &fields[field * each..(field + 1) * each];
-            let [nx, ny, nz] = [0, 1, 2].map(|axis| places(S::NODES, field, axis));
+            let [nx, ny, nz] = extents::<S>(field);
             let mut to = 0;
             for z in 0..nz {
                 for y in 0..ny {
@@ -107,7 +128,7 @@ impl<R: Real> Sight<R> {
         let staggered = |axis: usize| if field < 3 { field == axis } else { field - 3 != axis };
         let weights = |axis: usize| if staggered(axis) { &half[axis] } else { &whole[axis] };
         let [wx, wy, wz] = [weights(0), weights(1), weights(2)];
-        let [nx, ny, nz] = [0, 1, 2].map(|axis| places(S::NODES, field, axis));
+        let [nx, ny, nz] = extents::<S>(field);
         let from = &self.fields[field];
         let mut volume = V::splat(R::ZERO);
         for z in 0..nz {
@@ -133,7 +154,7 @@ pub fn push<V: Vector, S: Shape, P: Pusher>(
     sight: &Sight<V::Real>,
     motion: &Motion<V::Real>,
 ) {
-    let stride = motion.stride.map(V::splat);
+    let stride = splat::<V>(motion.stride);
     let vectors = batch.vectors();
     let Batch { numbers, inverse, .. } = batch;
     let [x, y, z, ux, uy, uz, _] = numbers;
@@ -142,9 +163,17 @@ pub fn push<V: Vector, S: Shape, P: Pusher>(
         (&mut ux[..vectors], &mut uy[..vectors], &mut uz[..vectors], &mut inverse[..vectors]);
     for i in 0..vectors {
         let s = [V::load(&x[i]), V::load(&y[i]), V::load(&z[i])];
-        let (whole, half) = (s.map(S::whole), s.map(S::half));
-        let e = [0, 1, 2].map(|field| sight.feel::<V, S>(field, &whole, &half));
-        let b = [3, 4, 5].map(|field| sight.feel::<V, S>(field, &whole, &half));
+        let (at, half) = (whole::<V, S>(s), [S::half(s[0]), S::half(s[1]), S::half(s[2])]);
+        let e = [
+            sight.feel::<V, S>(0, &at, &half),
+            sight.feel::<V, S>(1, &at, &half),
+            sight.feel::<V, S>(2, &at, &half),
+        ];
+        let b = [
+            sight.feel::<V, S>(3, &at, &half),
+            sight.feel::<V, S>(4, &at, &half),
+            sight.feel::<V, S>(5, &at, &half),
+        ];
         let u = P::push([V::load(&ux[i]), V::load(&uy[i]), V::load(&uz[i])], e, b);
         let slow = inverse_gamma(u);
         u[0].store(&mut ux[i]);
@@ -161,7 +190,8 @@ pub fn push<V: Vector, S: Shape, P: Pusher>(
 #[inline(always)]
 pub fn slowness<V: Vector>(batch: &mut Batch<V>) {
     for i in 0..batch.vectors() {
-        let u = [3, 4, 5].map(|number| V::load(&batch.numbers[number][i]));
+        let [.., x, y, z, _] = &batch.numbers;
+        let u = [V::load(&x[i]), V::load(&y[i]), V::load(&z[i])];
         inverse_gamma(u).store(&mut batch.inverse[i]);
     }
 }
@@ -170,9 +200,13 @@ pub fn slowness<V: Vector>(batch: &mut Batch<V>) {
 #[inline(always)]
 fn before<V: Vector>(batch: &Batch<V>, i: usize, stride: &[V; 3]) -> ([V; 3], [V; 3]) {
     let slow = V::load(&batch.inverse[i]);
-    let after = [0, 1, 2].map(|axis| V::load(&batch.numbers[axis][i]));
-    let old = [0, 1, 2]
-        .map(|axis: usize| V::load(&batch.numbers[3 + axis][i]).mul(slow).fnma(stride[axis], after[axis]));
+    let [x, y, z, ux, uy, uz, _] = &batch.numbers;
+    let after = [V::load(&x[i]), V::load(&y[i]), V::load(&z[i])];
+    let old = [
+        V::load(&ux[i]).mul(slow).fnma(stride[0], after[0]),
+        V::load(&uy[i]).mul(slow).fnma(stride[1], after[1]),
+        V::load(&uz[i]).mul(slow).fnma(stride[2], after[2]),
+    ];
     (old, after)
 }
 
@@ -197,7 +231,7 @@ pub fn deposit<V: Vector, S: Shape>(
     (around, currents, cell): (Around, &mut [V::Real], [usize; 3]),
     gone: &mut Vec<u32>,
 ) {
-    let (n, stride) = (S::NODES, motion.stride.map(V::splat));
+    let (n, stride) = (S::NODES, splat::<V>(motion.stride));
     let count = (n - 1) * n * n;
     sums.currents.iter_mut().for_each(|all| all[..count].fill(V::Block::default()));
     gone.clear();
@@ -207,7 +241,7 @@ pub fn deposit<V: Vector, S: Shape>(
         let stays = new[0].within().and(new[1].within()).and(new[2].within());
         note::<V>(stays, i, batch.count, gone);
         let weight = V::load(&batch.numbers[crate::batch::WEIGHT][i]).and(stays);
-        let (from, to) = (old.map(S::whole), new.map(S::whole));
+        let (from, to) = (whole::<V, S>(old), whole::<V, S>(new));
         let nothing = V::splat(V::Real::ZERO);
         let (mut mean, mut change, mut flow) =
             ([[nothing; MOST]; 3], [[nothing; MOST]; 3], [[nothing; MOST]; 3]);
@@ -246,7 +280,7 @@ pub fn deposit<V: Vector, S: Shape>(
         for b in 0..n {
             for a in 0..n {
                 for c in 0..n - 1 {
-                    let mut place = cell.map(|c| c + 1);
+                    let mut place = [cell[0] + 1, cell[1] + 1, cell[2] + 1];
                     place[axis] += c;
                     place[inner] += a;
                     place[outer] += b;
@@ -268,7 +302,7 @@ pub fn cross<V: Vector, S: Shape>(
     gone: &[u32],
     mut leave: impl FnMut(Single<V::Real>, [i32; 3]),
 ) {
-    let (n, stride) = (S::NODES, motion.stride.map(V::splat));
+    let (n, stride) = (S::NODES, splat::<V>(motion.stride));
     let each = around.len();
     let [to_x, rest] = {
         let (x, rest) = currents.split_at_mut(each);

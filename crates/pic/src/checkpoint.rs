@@ -10,6 +10,7 @@ use bytemuck::{cast_slice, pod_read_unaligned};
 use serde::{Deserialize, Serialize};
 use tiercel_core::Machine;
 
+use crate::absorb;
 use crate::batch::{NUMBERS, Single};
 use crate::error::PicError;
 use crate::hash::Hash;
@@ -26,6 +27,8 @@ struct Header {
     /// Of everything that the deck says.
     deck: u64,
     iteration: u64,
+    /// How many layers a window has moved on.
+    moved: u64,
     /// By tile and species: which end of the memory is used.
     high: Vec<bool>,
     /// By tile and species: how many particles each cell has.
@@ -34,7 +37,7 @@ struct Header {
     hash: u64,
 }
 
-const FORMAT: &str = "tiercel-pic-1";
+const FORMAT: &str = "tiercel-pic-2";
 
 /// What distinguishes decks.
 fn identity(setup: &Setup) -> u64 {
@@ -47,6 +50,7 @@ fn identity(setup: &Setup) -> u64 {
 pub fn save<R: Real>(simulation: &mut Simulation<R>, path: &Path) -> Result<(), PicError> {
     let mut numbers: Vec<u8> = Vec::new();
     simulation.layers(false, |_, all| numbers.extend_from_slice(cast_slice(all)))?;
+    simulation.each_memory(|all| numbers.extend_from_slice(cast_slice(all)))?;
     let (mut high, mut counts) = (Vec::new(), Vec::new());
     for tile in 0..simulation.tiles.len() {
         for species in 0..simulation.setup.species.len() {
@@ -67,6 +71,7 @@ pub fn save<R: Real>(simulation: &mut Simulation<R>, path: &Path) -> Result<(), 
         precision: R::NAME.to_string(),
         deck: identity(&simulation.setup),
         iteration: simulation.iteration,
+        moved: simulation.moved,
         high,
         counts,
         hash: hash.value(),
@@ -111,8 +116,11 @@ pub fn resume<R: Real>(
     let mut simulation = Simulation::empty(setup, ways, Store::open(machine, placement)?);
     let kinds = simulation.setup.species.len();
     let tiles = simulation.tiles.len();
-    let fields: usize =
-        (0..simulation.setup.grid.layers()).map(|layer| simulation.setup.grid.layer_places(layer) * 6).sum();
+    let of = |layer| {
+        let [fields, _, sides, ends] = absorb::objects::<R>(&simulation.setup.grid, layer);
+        (fields + sides + ends) / size_of::<R>()
+    };
+    let fields: usize = (0..simulation.setup.grid.layers()).map(of).sum();
     let particles: usize = header.counts.iter().flatten().map(|count| *count as usize).sum();
     if header.counts.len() != tiles * kinds
         || header.high.len() != tiles * kinds
@@ -133,11 +141,14 @@ pub fn resume<R: Real>(
     }
     simulation.make_fields()?;
     let mut left = fields;
-    simulation.change_fields(|_, all| {
+    let mut fill = |all: &mut [R]| {
         let (mine, rest) = left.split_at(all.len());
         all.copy_from_slice(mine);
         left = rest;
-    })?;
+    };
+    simulation.change_fields(|_, all| fill(all))?;
+    simulation.each_memory(fill)?;
     simulation.iteration = header.iteration;
+    simulation.moved = header.moved;
     Ok(simulation)
 }

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::grid::{Boundary, Grid};
-use crate::load::{Loading, Profile, Wave};
-use crate::setup::{Push, Setup, Species};
+use crate::laser::Laser;
+use crate::load::{Loading, Profile, Start, Wave};
+use crate::setup::{Push, Setup, Species, Window};
 
 /// What is wrong with a deck.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -66,6 +67,23 @@ pub enum Wrong {
         /// The limit.
         limit: f64,
     },
+    /// Ends that absorb everything.
+    #[error(
+        "the ends absorb {absorber} cells each{}, and leave none of the {cells} cells along {axis}; more cells or a smaller `absorber` in [grid] would do", if *whole > 1 { format!(", in whole tiles of {whole}") } else { String::new() }
+    )]
+    NoCells {
+        /// The axis.
+        axis: char,
+        /// Its cells.
+        cells: usize,
+        /// How many absorb at either end.
+        absorber: usize,
+        /// The cells that a window drops at once; one without a window.
+        whole: usize,
+    },
+    /// A window that cannot move.
+    #[error("{0}")]
+    Window(String),
     /// Two species of one name.
     #[error("there are two species called `{0}`")]
     Twice(String),
@@ -122,6 +140,9 @@ struct DeckFile {
     #[serde(default)]
     species: Vec<SpeciesFile>,
     #[serde(default)]
+    laser: Vec<LaserFile>,
+    window: Option<Spanned<WindowFile>>,
+    #[serde(default)]
     output: OutputFile,
 }
 
@@ -139,7 +160,38 @@ struct GridFile {
     tile: Option<Spanned<[i64; 3]>>,
     step: Option<Spanned<f64>>,
     courant: Option<Spanned<f64>>,
-    boundary: Option<Spanned<String>>,
+    boundary: Option<Spanned<Ends>>,
+    absorber: Option<Spanned<i64>>,
+}
+
+/// The same ends for all axes, or for each its own.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ends {
+    All(String),
+    Each([String; 3]),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowFile {
+    from: Option<Spanned<f64>>,
+    speed: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LaserFile {
+    a0: Spanned<f64>,
+    frequency: Spanned<f64>,
+    duration: Spanned<f64>,
+    peak: Spanned<f64>,
+    waist: Option<Spanned<f64>>,
+    centre: Option<[f64; 2]>,
+    at: Spanned<f64>,
+    #[serde(default)]
+    focus: f64,
+    polarization: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -253,13 +305,33 @@ impl Deck {
             }
             all.push(species);
         }
+        let mut setup =
+            Setup { grid, order, push, species: all, lasers: Vec::new(), window: None, seed: file.seed };
+        if let Some(at) = &file.window {
+            setup.window = Some(window(&source, at, &setup)?);
+        }
+        for axis in (0..3).filter(|axis| setup.grid.absorbs(*axis)) {
+            let whole = if axis == 2 && setup.window.is_some() { setup.grid.tile[2] } else { 1 };
+            if setup.live(axis).is_empty() {
+                let what = Wrong::NoCells {
+                    axis: ['x', 'y', 'z'][axis],
+                    cells: setup.grid.cells[axis],
+                    absorber: setup.grid.absorber.next_multiple_of(whole),
+                    whole,
+                };
+                return Err(source.wrong(&file.grid.get_ref().cells, what));
+            }
+        }
+        for one in &file.laser {
+            setup.lasers.push(laser(&source, one, &setup)?);
+        }
         let every = file.output.every.as_ref().map(|at| source.count("every", at, 1)).transpose()?;
         let measure = file.output.measure.as_ref().map_or(Ok(10), |at| source.count("measure", at, 1))?;
         let density =
             file.units.density.as_ref().map_or(Ok(1e24), |at| source.positive("density", at, false))?;
         Ok(Deck {
             steps: source.count("steps", &file.steps, 0)?,
-            setup: Setup { grid, order, push, species: all, seed: file.seed },
+            setup,
             precision,
             density,
             output: Output { every, measure, particles: file.output.particles },
@@ -287,11 +359,9 @@ fn grid(source: &Source<'_>, file: &GridFile) -> Result<Grid, DeckError> {
     let tile = file.tile.as_ref().map_or(Ok([8; 3]), |at| source.counts("tile", at))?;
     let tile: [usize; 3] = std::array::from_fn(|axis| tile[axis].min(cells[axis]));
     let spacing: [f64; 3] = std::array::from_fn(|axis| length[axis] / cells[axis] as f64);
-    let boundary = named(source, "boundary", &file.boundary, "periodic and absorbing", |name| match name {
-        "periodic" => Some(Boundary::Periodic),
-        _ => None,
-    })?;
-    let mut grid = Grid { cells, spacing, tile, step: 0.0, boundaries: [boundary; 3] };
+    let boundaries = ends(source, &file.boundary, cells)?;
+    let absorber = file.absorber.as_ref().map_or(Ok(8), |at| source.count("absorber", at, 4))? as usize;
+    let mut grid = Grid { cells, spacing, tile, step: 0.0, boundaries, absorber };
     // Where nothing varies nothing limits the step but particles, which cross one cell at most.
     let limit = if grid.axes().next().is_some() { grid.courant() } else { f64::INFINITY };
     let limit = spacing.iter().fold(limit, |limit, spacing| limit.min(*spacing));
@@ -315,6 +385,93 @@ fn grid(source: &Source<'_>, file: &GridFile) -> Result<Grid, DeckError> {
     Ok(grid)
 }
 
+/// What happens at the ends of each axis; a flat one has none that could absorb.
+fn ends(
+    source: &Source<'_>,
+    at: &Option<Spanned<Ends>>,
+    cells: [usize; 3],
+) -> Result<[Boundary; 3], DeckError> {
+    let Some(at) = at else { return Ok([Boundary::Periodic; 3]) };
+    let names = match at.get_ref() {
+        Ends::All(name) => [(); 3].map(|()| name.clone()),
+        Ends::Each(names) => names.clone(),
+    };
+    let mut boundaries = [Boundary::Periodic; 3];
+    for axis in 0..3 {
+        boundaries[axis] = match names[axis].as_str() {
+            "periodic" => Boundary::Periodic,
+            "absorbing" if cells[axis] == 1 => Boundary::Periodic,
+            "absorbing" => Boundary::Absorbing,
+            other => {
+                let (is, known) = (other.to_string(), "periodic and absorbing");
+                return Err(source.wrong(at, Wrong::Name { key: "boundary", is, known }));
+            }
+        };
+    }
+    Ok(boundaries)
+}
+
+fn window(source: &Source<'_>, at: &Spanned<WindowFile>, setup: &Setup) -> Result<Window, DeckError> {
+    let (file, grid) = (at.get_ref(), &setup.grid);
+    let wrong = |why: &str| source.wrong(at, Wrong::Window(why.to_string()));
+    if !grid.absorbs(2) {
+        return Err(wrong("a window moves along z, whose ends must be absorbing: `boundary` in [grid]"));
+    }
+    let (cells, tile) = (grid.cells[2], grid.tile[2]);
+    if !cells.is_multiple_of(tile) {
+        let why = format!(
+            "a window moves by whole tiles, and {cells} cells along z are no multiple of {tile}: `tile` in [grid]"
+        );
+        return Err(wrong(&why));
+    }
+    let from = file.from.as_ref().map_or(Ok(0.0), |at| source.positive("from", at, true))?;
+    let speed = file.speed.as_ref().map_or(Ok(1.0), |at| source.positive("speed", at, false))?;
+    if speed > 1.0 {
+        let at = file.speed.as_ref().map_or(1.0, |at| *at.get_ref());
+        return Err(wrong(&format!("`speed` is {at}, and must be at most 1, which is that of light")));
+    }
+    Ok(Window { from, speed })
+}
+
+fn laser(source: &Source<'_>, file: &LaserFile, setup: &Setup) -> Result<Laser, DeckError> {
+    let axis = named(source, "polarization", &file.polarization, "x and y", |name| match name {
+        "x" => Some(0),
+        "y" => Some(1),
+        _ => None,
+    })?;
+    let grid = &setup.grid;
+    let middle = [0, 1].map(|axis| grid.cells[axis] as f64 * grid.spacing[axis] / 2.0);
+    let frequency = source.positive("frequency", &file.frequency, false)?;
+    // A wave must have some cells: with fewer than four it does not move as light does.
+    let most = std::f64::consts::TAU / (4.0 * grid.spacing[2]);
+    if frequency > most {
+        let must = format!("{most:.4} at most, with four cells to a wave length");
+        return Err(source.number("frequency", &file.frequency, &must));
+    }
+    let finite = |key, at: &Spanned<f64>| {
+        if at.get_ref().is_finite() { Ok(*at.get_ref()) } else { Err(source.number(key, at, "a number")) }
+    };
+    let laser = Laser {
+        a0: source.positive("a0", &file.a0, true)?,
+        frequency,
+        duration: source.positive("duration", &file.duration, false)?,
+        peak: finite("peak", &file.peak)?,
+        waist: file.waist.as_ref().map_or(Ok(f64::INFINITY), |at| source.positive("waist", at, false))?,
+        centre: file.centre.unwrap_or(middle),
+        at: finite("at", &file.at)?,
+        focus: file.focus,
+        axis,
+    };
+    let live = setup.live(2);
+    if !(live.start as i64..live.end as i64).contains(&laser.plane(grid)) {
+        let of = |cell: usize| cell as f64 * grid.spacing[2];
+        let must =
+            format!("between {:.4} and {:.4}, where waves are not absorbed", of(live.start), of(live.end));
+        return Err(source.number("at", &file.at, &must));
+    }
+    Ok(laser)
+}
+
 fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Species, DeckError> {
     if !file.charge.get_ref().is_finite() {
         return Err(source.number("charge", &file.charge, "a number"));
@@ -322,9 +479,10 @@ fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Speci
     let density = source.positive("density", &file.density, true)?;
     let mass = source.positive("mass", &file.mass, false)?;
     let per_cell = source.counts("per_cell", &file.per_cell)?;
-    let quiet = named(source, "start", &file.start, "random and quiet", |name| match name {
-        "random" => Some(false),
-        "quiet" => Some(true),
+    let start = named(source, "start", &file.start, "random, quiet and graded", |name| match name {
+        "random" => Some(Start::Random),
+        "quiet" => Some(Start::Quiet),
+        "graded" => Some(Start::Graded),
         _ => None,
     })?;
     let thermal = match &file.thermal {
@@ -366,7 +524,7 @@ fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Speci
         let k = std::array::from_fn(|axis| std::f64::consts::TAU * wave.modes[axis] as f64 / length(axis));
         waves.push(Wave { amplitude: wave.amplitude, axis, k });
     }
-    let loading = Loading { per_cell, profile, drift: file.drift.unwrap_or([0.0; 3]), thermal, waves, quiet };
+    let loading = Loading { per_cell, profile, drift: file.drift.unwrap_or([0.0; 3]), thermal, waves, start };
     Ok(Species { name: file.name.get_ref().clone(), charge: *file.charge.get_ref(), mass, loading })
 }
 
@@ -441,6 +599,40 @@ per_cell = [2, 2, 2]
             assert_eq!(error.line, line, "{error}");
             assert!(error.to_string().contains(part), "{error}");
         }
+        let open = GOOD.replace("[[species]]", "boundary = \"absorbing\"\n[window]\n[[species]]");
+        let laser = "[[laser]]\na0 = 1.0\nfrequency = 8.0\nduration = 1.0\npeak = 2.0\nat = 0.1\n[[species]]";
+        for (from, to, line, part) in [
+            ("", "", 3, "leave none of the 8 cells along x"),
+            (
+                "cells = [8, 8, 8]",
+                "cells = [32, 32, 16]",
+                3,
+                "in whole tiles of 8, and leave none of the 16 cells along z",
+            ),
+            ("cells = [8, 8, 8]", "cells = [32, 32, 30]", 6, "30 cells along z are no multiple of 8"),
+            ("\"absorbing\"", "\"periodic\"", 6, "must be absorbing"),
+            ("\"absorbing\"", "\"reflecting\"", 5, "there are periodic and absorbing"),
+            ("[window]", "[window]\nspeed = 2.0", 6, "at most 1"),
+            ("[window]", "[window]\nspeeed = 1.0", 7, "did you mean `speed`?"),
+            (
+                "[8, 8, 8]\nlength = [1.0, 1.0, 1.0]",
+                "[32, 1, 64]\nlength = [4.0, 1.0, 4.0]\nabsorber = 3",
+                5,
+                "4 at least",
+            ),
+        ] {
+            let error = Deck::parse(&open.replace(from, to)).expect_err(to);
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let open =
+            open.replace("[8, 8, 8]\nlength = [1.0, 1.0, 1.0]", "[32, 1, 64]\nlength = [4.0, 1.0, 4.0]");
+        Deck::parse(&open).expect("a window with cells");
+        let error = Deck::parse(&open.replace("[[species]]", laser)).expect_err("an antenna in what absorbs");
+        assert!(
+            error.line == 12 && error.to_string().contains("`at` is 0.1, and must be between 0.5"),
+            "{error}"
+        );
         let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[").expect("a species")..]);
         assert!(
             Deck::parse(&twice).expect_err("twice").to_string().contains("two species called `electrons`")

@@ -2,7 +2,7 @@
 //!
 //! Space is cut into tiles along all axes; tiles with the same place along z are a layer. Fields of a layer are one
 //! object, the particles of a species in a tile are another. A window that moves along z drops its last layer and begins
-//! a new one: nothing is copied, layers are only counted anew.
+//! a new one: nothing is copied, layers are only counted anew (`exchange.rs`).
 //!
 //! Everything is in the units of a plasma: lengths in `c/ωp` and times in `1/ωp` of a reference density.
 
@@ -29,6 +29,8 @@ pub struct Grid {
     pub step: f64,
     /// The ends of each axis.
     pub boundaries: [Boundary; 3],
+    /// How many cells absorb at either end of an axis whose ends do.
+    pub absorber: usize,
 }
 
 impl Grid {
@@ -94,12 +96,17 @@ impl Grid {
         for axis in 0..3 {
             let at = place[axis] as i64 + i64::from(direction[axis]);
             let count = tiles[axis] as i64;
-            if (at < 0 || at >= count) && self.boundaries[axis] == Boundary::Absorbing {
+            if (at < 0 || at >= count) && self.absorbs(axis) {
                 return None;
             }
             beside[axis] = at.rem_euclid(count) as usize;
         }
         Some(self.number(beside))
+    }
+
+    /// Whether an axis has ends that absorb.
+    pub fn absorbs(&self, axis: usize) -> bool {
+        self.boundaries[axis] == Boundary::Absorbing
     }
 
     /// The first plane of a layer, and how many planes it has.
@@ -134,7 +141,7 @@ mod tests {
     use super::*;
 
     fn grid(cells: [usize; 3], boundary: Boundary) -> Grid {
-        Grid { cells, spacing: [0.1; 3], tile: [4; 3], step: 0.05, boundaries: [boundary; 3] }
+        Grid { cells, spacing: [0.1; 3], tile: [4; 3], step: 0.05, boundaries: [boundary; 3], absorber: 4 }
     }
 
     #[test]

@@ -6,20 +6,29 @@
 // Loops over axes and cells index several arrays at once; sums and sights have no contents that would be a default.
 #![allow(clippy::needless_range_loop, clippy::new_without_default)]
 
+pub mod absorb;
 mod around;
 pub mod batch;
+pub mod bench;
 pub mod cell;
 pub mod checkpoint;
 pub mod copiers;
 pub mod deck;
 pub mod error;
+mod exchange;
 pub mod grid;
 pub mod hash;
+pub mod laser;
 pub mod load;
+mod maxwell;
 pub mod openpmd;
+pub mod page;
 pub mod parcel;
+mod passes;
+pub mod picture;
 pub mod placement;
 pub mod push;
+pub mod rates;
 pub mod run;
 pub mod setup;
 pub mod shape;
@@ -32,6 +41,7 @@ pub mod yee;
 
 pub use error::PicError;
 pub use grid::{Boundary, Grid};
-pub use setup::{Push, Setup, Species};
+pub use laser::Laser;
+pub use setup::{Push, Setup, Species, Window};
 pub use simd::Real;
 pub use simulation::{Measured, Passes, Simulation, Ways};

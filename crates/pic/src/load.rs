@@ -75,6 +75,22 @@ impl Wave {
     }
 }
 
+/// How places and speeds are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// By chance.
+    #[default]
+    Random,
+    /// Evenly, each particle for as many others as the next.
+    Quiet,
+    /// Evenly, with speeds at equal distances up to five deviations and weights by how likely they are: many particles where a
+    /// wave finds few, so that it is damped as it should be.
+    Graded,
+}
+
+/// How far graded speeds go, in standard deviations.
+const GRADES: f64 = 5.0;
+
 /// How particles of a species are distributed at first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loading {
@@ -88,8 +104,8 @@ pub struct Loading {
     pub thermal: [f64; 3],
     /// Disturbances.
     pub waves: Vec<Wave>,
-    /// Whether places and speeds fill space evenly.
-    pub quiet: bool,
+    /// How places and speeds are chosen.
+    pub start: Start,
 }
 
 /// Where a cell is: what loading it depends on.
@@ -189,11 +205,23 @@ impl Loading {
         }
         let half = 0.5 / count as f64;
         for index in 0..count {
-            let (s, speeds): ([f64; 3], [f64; 3]) = if self.quiet {
+            let mut share = 1.0;
+            let (s, speeds): ([f64; 3], [f64; 3]) = if self.start != Start::Random {
                 let [nx, ny, nz] = self.per_cell;
                 let at = [index % nx, index / nx % ny, index / (nx * ny)];
                 let s = std::array::from_fn(|axis| (at[axis] as f64 + 0.5) / [nx, ny, nz][axis] as f64);
-                (s, [2, 3, 5].map(|base| quantile((reversed(index, base) + half).min(1.0 - half))))
+                let even = [2, 3, 5].map(|base| (reversed(index, base) + half).min(1.0 - half));
+                if self.start == Start::Quiet {
+                    (s, even.map(quantile))
+                } else {
+                    let speeds = even.map(|part| GRADES * (2.0 * part - 1.0));
+                    for axis in (0..3).filter(|axis| self.thermal[*axis] > 0.0) {
+                        let likely =
+                            (-0.5 * speeds[axis] * speeds[axis]).exp() / std::f64::consts::TAU.sqrt();
+                        share *= 2.0 * GRADES * likely;
+                    }
+                    (s, speeds)
+                }
             } else {
                 let s = std::array::from_fn(|_| chance.unit());
                 (s, std::array::from_fn(|_| chance.normal()))
@@ -219,7 +247,7 @@ impl Loading {
                 R::of(u[0]),
                 R::of(u[1]),
                 R::of(u[2]),
-                R::of(density * volume / count as f64),
+                R::of(share * density * volume / count as f64),
             ]);
         }
     }
@@ -246,7 +274,7 @@ mod tests {
             drift: [1.0, 0.0, 0.0],
             thermal: [0.1; 3],
             waves: Vec::new(),
-            quiet: false,
+            start: Start::Random,
         };
         let spot = |x| Spot { cell: [x, 0, 0], spacing: [1.0; 3], centre: 0.0, seed: 3 };
         let load = |x| {

@@ -99,13 +99,15 @@ pub fn write<R: Real>(
     let units = Units::new(density);
     let grid = simulation.setup().grid.clone();
     let mut meshes = Map::new();
+    // Where a window has moved to.
+    let begins = simulation.shift() as f64 * grid.spacing[2];
     let mesh = |components: [Vec<f64>; 3], positions: [[f64; 3]; 3], unit: f64, powers: [f64; 7]| {
         let mut record = Map::new();
         let attributes = json!({
             "axisLabels": names(&["z", "y", "x"]),
             "dataOrder": text("C"),
             "geometry": text("cartesian"),
-            "gridGlobalOffset": numbers(&[0.0, 0.0, 0.0]),
+            "gridGlobalOffset": numbers(&[begins, 0.0, 0.0]),
             "gridSpacing": numbers(&[grid.spacing[2], grid.spacing[1], grid.spacing[0]]),
             "gridUnitSI": number(units.length),
             "timeOffset": attribute("FLOAT", json!(0.0)),
@@ -190,10 +192,13 @@ fn particle_records<R: Real>(
 ) -> Result<Value, PicError> {
     let (grid, centre) = (simulation.setup().grid.clone(), simulation.setup().centre());
     let (charge, mass) = (simulation.setup().species[at].charge, simulation.setup().species[at].mass);
+    let shift = [0, 0, simulation.shift()];
     let mut columns: [Vec<f64>; 7] = std::array::from_fn(|_| Vec::new());
     simulation.visit(at, |cell, single| {
         for axis in 0..3 {
-            columns[axis].push((cell[axis] as f64 + single[axis].wide() - centre) * grid.spacing[axis]);
+            columns[axis].push(
+                ((cell[axis] + shift[axis]) as f64 + single[axis].wide() - centre) * grid.spacing[axis],
+            );
             columns[3 + axis].push(mass * single[3 + axis].wide());
         }
         columns[6].push(single[6].wide());

@@ -28,6 +28,16 @@ pub struct Parcel {
     pub left: u32,
 }
 
+impl Parcel {
+    /// What a pass does to a parcel without particles: the next one goes the other way, as it would have.
+    pub fn skip(&mut self, pass: Pass) {
+        if pass != Pass::Deposit {
+            self.high = !self.high;
+            (self.raw, self.left) = (pass == Pass::Push, 0);
+        }
+    }
+}
+
 /// A particle on its way to another cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Traveller<R> {
@@ -37,8 +47,8 @@ pub struct Traveller<R> {
     pub cell: [i16; 3],
 }
 
-/// Who leaves a tile, by the direction.
-pub type Outbox<R> = [Vec<Traveller<R>>; DIRECTIONS];
+/// Who leaves a tile, by the direction; the last are those who leave the grid.
+pub type Outbox<R> = [Vec<Traveller<R>>; DIRECTIONS + 1];
 
 /// Who has arrived in a tile, by cell.
 #[derive(Clone, Debug)]
@@ -196,6 +206,8 @@ pub struct Sweep<'a, R: Real> {
     pub currents: &'a mut [R],
     /// What the species does in fields.
     pub motion: Motion<R>,
+    /// The cells in which particles may be, counted from the tile's first.
+    pub bounds: [[i32; 2]; 3],
     /// Energy and momentum, if they are wanted.
     pub tally: Option<&'a mut Tally>,
 }
@@ -231,8 +243,19 @@ impl<R: Real, S: Shape, P: Pusher> Task<R> for With<'_, R, S, P> {
 
     #[inline(always)]
     fn run<V: Vector<Real = R>>(self) {
-        let Sweep { pass, parcel, mut memory, arrivals, outbox, around, fields, currents, motion, mut tally } =
-            self.sweep;
+        let Sweep {
+            pass,
+            parcel,
+            mut memory,
+            arrivals,
+            outbox,
+            around,
+            fields,
+            currents,
+            motion,
+            bounds,
+            mut tally,
+        } = self.sweep;
         let room = memory.all().len() / NUMBERS;
         let (pushes, deposits) = (pass != Pass::Deposit, pass != Pass::Push);
         // Who lies low is put high, last cell first; and the other way round. A deposit alone goes the way that the push did.
@@ -291,14 +314,16 @@ impl<R: Real, S: Shape, P: Pusher> Task<R> for With<'_, R, S, P> {
                         (around, &mut *currents, cell),
                         &gone,
                         |single, moved| {
-                            let mut over = [0; 3];
+                            let (mut over, mut stays) = ([0; 3], true);
                             let mut place = [0i16; 3];
                             for axis in 0..3 {
                                 let at = cell[axis] as i32 + moved[axis];
                                 over[axis] = i32::from(at >= parcel.cells[axis] as i32) - i32::from(at < 0);
                                 place[axis] = at as i16;
+                                stays &= at >= bounds[axis][0] && at < bounds[axis][1];
                             }
-                            outbox[direction(over)].push(Traveller { single, cell: place });
+                            let way = if stays { direction(over) } else { DIRECTIONS };
+                            outbox[way].push(Traveller { single, cell: place });
                         },
                     );
                 }

@@ -6,7 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tiercel_core::{Bytes, Error, Manager, ObjectId, Operand, Place, Step, TierId, Traffic, ZoneId};
+use tiercel_core::{
+    Bytes, Error, Manager, ObjectId, Operand, Place, RegionId, Step, TierId, Traffic, ZoneId,
+};
 
 use crate::store::{Kind, Placement};
 
@@ -181,13 +183,43 @@ impl Ferry {
         }
         let (_, Some(zone)) = self.carve(m)? else { return Ok(false) };
         let Ok(region) = m.allocate_in(TierId(0), zone, m.size_of(home)) else { return Ok(false) };
+        self.bring(m, object, home, region)?;
+        Ok(true)
+    }
+
+    /// Copies an object from its home to a region of fast memory, where it is from now on.
+    fn bring(
+        &mut self,
+        m: &mut Manager,
+        object: ObjectId,
+        home: RegionId,
+        region: RegionId,
+    ) -> Result<(), Error> {
         if m.is_written(object) {
             m.copy(home, region)?;
         }
         m.link(home, region)?;
         m.set_primary(object, region)?;
         self.visiting.insert(object);
-        Ok(true)
+        Ok(())
+    }
+
+    /// Brings an object to fast memory although its zone is full, because a tile has more particles than it began with: those that
+    /// wait for later kernels go back, and if that is not enough it gets what is free beside the zones.
+    fn squeeze(&mut self, m: &mut Manager, object: ObjectId, operands: &[Operand]) -> Result<(), Error> {
+        let mut others: Vec<ObjectId> = self.visiting.iter().copied().collect();
+        others.retain(|other| operands.iter().all(|operand| operand.object != *other));
+        others.sort_unstable();
+        for other in others {
+            self.leave(m, other)?;
+        }
+        if self.fetch(m, object)? {
+            return Ok(());
+        }
+        let Some(home) = m.primary(object) else { return Ok(()) };
+        let region = m.allocate_in(TierId(0), ZoneId::MAIN, m.size_of(home));
+        let region = region.map_err(|_| m.no_room(object, TierId(0)))?;
+        self.bring(m, object, home, region)
     }
 
     /// Sends an object back, its bytes only if they changed.
@@ -239,7 +271,7 @@ impl Placement for Ferry {
         for operand in operands {
             let Some(tier) = m.home(operand.object) else { continue };
             if !m.machine().tier(tier).computable && !self.fetch(m, operand.object)? {
-                return Err(m.no_room(operand.object, TierId(0)));
+                self.squeeze(m, operand.object, operands)?;
             }
         }
         Ok(())

@@ -7,13 +7,16 @@ use tiercel_core::{Backing, Bandwidth, Bytes};
 
 use crate::batch::NUMBERS;
 use crate::cell::Around;
+use crate::copiers::{Hardware, Interval, SPARE};
 use crate::deck::{Deck, Precision};
 use crate::error::PicError;
+use crate::page::Moment;
+use crate::picture::Picture;
 use crate::simd::Real;
 use crate::simulation::{Measured, Simulation, Times, Ways, bytes_of, room_for};
 use crate::system::{Needs, System, machine};
 use crate::yee::{CURRENTS, FIELDS};
-use crate::{checkpoint, openpmd};
+use crate::{absorb, checkpoint, openpmd, picture, rates};
 
 /// An amount of fast memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +40,8 @@ pub struct Options {
     pub system: System,
     /// How many threads compute.
     pub threads: usize,
-    /// How many threads copy in each direction.
-    pub copiers: u32,
+    /// How many threads copy in each direction; none for as many as the model finds best after the second iteration.
+    pub copiers: Option<u32>,
     /// How many iterations, other than the deck says.
     pub steps: Option<u64>,
     /// Where checkpoints go.
@@ -49,6 +52,8 @@ pub struct Options {
     pub resume: bool,
     /// Where openPMD files go.
     pub folder: Option<PathBuf>,
+    /// Whether pictures are made at the end.
+    pub pictures: bool,
 }
 
 impl Default for Options {
@@ -59,12 +64,13 @@ impl Default for Options {
             throttled: (Bandwidth(2e9), Bandwidth(1e9)),
             system: System::AllFast,
             threads: 1,
-            copiers: 1,
+            copiers: None,
             steps: None,
             checkpoint: None,
             every: None,
             resume: false,
             folder: None,
+            pictures: false,
         }
     }
 }
@@ -106,8 +112,14 @@ pub struct Summary {
     pub moved: (Bytes, Bytes),
     /// How long kernels waited for copies.
     pub stalled: Duration,
+    /// How many threads copied in each direction, and whether the model chose them.
+    pub copiers: (u32, bool),
     /// Whether the slow tier is memory slowed down.
     pub emulated: bool,
+    /// What each iteration took.
+    pub history: Vec<Moment>,
+    /// What there is at the end, if that was wanted.
+    pub pictures: Vec<Picture>,
 }
 
 /// Where a run is.
@@ -133,27 +145,49 @@ pub fn run(
     }
 }
 
-/// What a deck needs of memory, as it begins.
-pub fn needs<R: Real>(deck: &Deck, threads: usize) -> Needs {
+/// What a deck needs of memory: as it begins, or where a window comes to in so many steps, as far as what is loaded tells.
+pub fn needs<R: Real>(deck: &Deck, threads: usize, steps: u64) -> Needs {
     let (setup, grid) = (&deck.setup, &deck.setup.grid);
     let mut needs = Needs::default();
-    for tile in 0..grid.tiles().iter().product() {
+    let (each, layers) = (grid.per_layer(), grid.layers());
+    let mut room = |tile: usize, shift: i64| {
         let mut all = Bytes::ZERO;
         for species in 0..setup.species.len() {
-            let (singles, counts) = setup.load::<R>(species, tile, 0);
+            let (singles, _) = setup.load::<R>(species, tile, shift);
             all += bytes_of::<R>(NUMBERS * room_for(singles.len())).round_up(Bytes(4096)).unwrap_or_default();
-            needs.metadata += Bytes(counts.len() as u64 * 4 + 1024);
         }
-        needs.particles += all;
         needs.tile = needs.tile.max(all);
-        // Currents around it, and room for those who cross.
-        let around = Around::new(grid.extent(tile).1, setup.order).len();
-        needs.temporaries += bytes_of::<R>(CURRENTS * around) + Bytes(all.0 / 16);
+        all
+    };
+    let sum = |tiles: &mut dyn Iterator<Item = Bytes>| tiles.fold(Bytes::ZERO, |sum, one| sum + one);
+    let mut held: Vec<Bytes> = (0..layers)
+        .map(|layer| sum(&mut (layer * each..(layer + 1) * each).map(|tile| room(tile, 0))))
+        .collect();
+    let mut most = sum(&mut held.iter().copied());
+    if setup.window.is_some() {
+        // Layers come in at one end and go at the other.
+        let live = setup.live(2);
+        let (first, last) = (live.start / grid.tile[2], live.end / grid.tile[2] - 1);
+        for moved in 1..=setup.moved(steps) as i64 {
+            held.rotate_left(1);
+            held[..first].fill(Bytes::ZERO);
+            let shift = moved * grid.tile[2] as i64;
+            held[last] = sum(&mut (last * each..(last + 1) * each).map(|tile| room(tile, shift)));
+            most = most.max(sum(&mut held.iter().copied()));
+        }
     }
+    needs.particles = most;
+    for tile in 0..grid.tiles().iter().product() {
+        let cells = grid.extent(tile).1;
+        needs.metadata +=
+            Bytes((cells.iter().product::<usize>() * 4 + 1024) as u64) * setup.species.len() as u64;
+        needs.temporaries += bytes_of::<R>(CURRENTS * Around::new(cells, setup.order).len());
+    }
+    // Room for those who cross.
+    needs.temporaries += Bytes(most.0 / 16);
     needs.temporaries += bytes_of::<R>(threads * FIELDS * Around::new(grid.tile, setup.order).len());
     for layer in 0..grid.layers() {
-        for components in [FIELDS, CURRENTS] {
-            let bytes = bytes_of::<R>(components * grid.layer_places(layer));
+        for bytes in absorb::objects::<R>(grid, layer).map(|bytes| Bytes(bytes as u64)) {
             needs.fields += bytes.round_up(Bytes(4096)).unwrap_or(bytes);
         }
     }
@@ -170,13 +204,22 @@ fn run_in<R: Real>(
     options: &Options,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Summary, PicError> {
-    let needs = needs::<R>(deck, options.threads);
+    let steps = options.steps.unwrap_or(deck.steps);
+    let needs = needs::<R>(deck, options.threads, steps);
     let fast = match (options.system, options.fast) {
         (System::AllFast, _) | (_, None) => ample(&needs),
         (_, Some(Amount::Share(share))) => Bytes((needs.all().0 as f64 * share) as u64),
         (_, Some(Amount::Bytes(bytes))) => bytes,
     };
-    let machine = machine(&needs, fast, options.slow.clone(), options.throttled, options.copiers);
+    // Threads that copy beside those that compute: the model may choose as many as there are to spare.
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()).max(options.threads);
+    let spare = cores.saturating_sub(1).clamp(1, SPARE) as u32;
+    let moves = matches!(options.system, System::WarpxPm | System::Tiercel);
+    let asks = options.copiers.is_none() && moves && spare > 1 && !matches!(options.slow, Backing::File(_));
+    let mut copiers = (options.copiers.unwrap_or(1), options.copiers.is_none() && moves);
+    let opened = if asks { spare } else { copiers.0 };
+    let machine = machine(&needs, fast, options.slow.clone(), options.throttled, opened);
+    let curves = asks.then(|| rates::measure(&machine, spare)).transpose()?;
     let wired = options.system.wire(&needs, &machine)?;
     let ways = Ways { threads: options.threads, passes: wired.passes, batch: wired.batch, ..Ways::default() };
     let mut resumed = None;
@@ -189,11 +232,13 @@ fn run_in<R: Real>(
         }
         _ => Simulation::<R>::new(deck.setup.clone(), ways, &machine, wired.placement)?,
     };
-    let steps = options.steps.unwrap_or(deck.steps);
     let mut measured: Vec<Measured> = Vec::new();
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());
-    let mut go_on = true;
+    if asks {
+        simulation.store().copy_with(1);
+    }
+    let (mut go_on, mut history, mut so_far) = (true, Vec::new(), before);
     while simulation.iteration() < steps && go_on {
         let iteration = simulation.iteration();
         if let (Some(every), Some(folder)) = (deck.output.every, &options.folder)
@@ -204,12 +249,40 @@ fn run_in<R: Real>(
         let wanted =
             iteration.is_multiple_of(deck.output.measure) || iteration == begun || iteration + 1 == steps;
         let (clock, updates) = (Instant::now(), simulation.updates());
+        let before = [simulation.store().busy().0, simulation.store().behind().0];
         let found = simulation.iterate(wanted)?;
         let took = clock.elapsed();
         wall += took;
         if iteration > begun {
             timed = (timed.0 + simulation.updates() - updates, timed.1 + took);
         }
+        let totals = simulation.store().totals_moved();
+        if let (Some([inward, outward]), 1) = (&curves, iteration - begun) {
+            // The second iteration is what the model goes by.
+            let compute = (simulation.store().busy().0 - before[0]) as f64 / 1e9;
+            let behind = (simulation.store().behind().0 - before[1]) as f64;
+            let interval = Interval {
+                bytes_in: totals.0.saturating_sub(so_far.0).0 as f64,
+                bytes_out: totals.1.saturating_sub(so_far.1).0 as f64,
+                compute,
+                compute_bandwidth: behind / compute.max(1e-9),
+            };
+            let (bandwidth_in, bandwidth_out) = (inward.clone(), outward.clone());
+            let hardware = Hardware { bandwidth_in, bandwidth_out, threads: cores, ranks: 1 };
+            if let Ok(chosen) = hardware.choose(&interval) {
+                copiers.0 = chosen.threads as u32;
+                simulation.store().copy_with(copiers.0);
+            }
+        }
+        history.push(Moment {
+            iteration,
+            took: took.as_secs_f64(),
+            stalled: totals.2.saturating_sub(so_far.2).0 as f64 / 1e9,
+            fetched: totals.0.saturating_sub(so_far.0).0,
+            evicted: totals.1.saturating_sub(so_far.1).0,
+            energies: found.as_ref().map(|m| [m.fields[0], m.fields[1], m.kinetic.iter().sum()]),
+        });
+        so_far = totals;
         if let Some(found) = found {
             if !found.energy().is_finite() {
                 return Err(PicError::NotFinite { iteration });
@@ -236,6 +309,7 @@ fn run_in<R: Real>(
     let rate = if timed.0 > 0 { timed } else { (simulation.updates(), wall) };
     let (first, last) =
         (measured.first().cloned().unwrap_or_default(), measured.last().cloned().unwrap_or_default());
+    let pictures = if options.pictures { picture::pictures(&mut simulation)? } else { Vec::new() };
     let emulated = simulation.store().emulated();
     Ok(Summary {
         steps: simulation.iteration(),
@@ -256,6 +330,9 @@ fn run_in<R: Real>(
         moved: (totals.0.saturating_sub(before.0), totals.1.saturating_sub(before.1)),
         stalled: Duration::from_nanos(totals.2.saturating_sub(before.2).0),
         emulated: emulated && options.system != System::AllFast,
+        copiers,
+        history,
+        pictures,
     })
 }
 

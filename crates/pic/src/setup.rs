@@ -3,6 +3,7 @@
 use crate::batch::Single;
 use crate::cell::Motion;
 use crate::grid::Grid;
+use crate::laser::Laser;
 use crate::load::{Loading, Spot};
 use crate::shape::{Cubic, Linear, Quadratic, Shape};
 use crate::simd::Real;
@@ -43,8 +44,21 @@ pub struct Setup {
     pub push: Push,
     /// The kinds of particles.
     pub species: Vec<Species>,
+    /// Beams of light that enter.
+    pub lasers: Vec<Laser>,
+    /// Whether the grid follows what it simulates.
+    pub window: Option<Window>,
     /// What chance begins with.
     pub seed: u64,
+}
+
+/// A window that moves along z, layer by layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// When it begins to move.
+    pub from: f64,
+    /// How fast, in the speed of light.
+    pub speed: f64,
 }
 
 impl Setup {
@@ -70,10 +84,41 @@ impl Setup {
         if self.order == 1 { Linear::FIRST } else { Cubic::FIRST }
     }
 
-    /// What the particles of a tile begin with: cell by cell, with how many each has.
+    /// The cells along an axis in which there may be particles: all, or those between the ends that absorb. A window drops
+    /// whole layers, and so do its ends.
+    pub fn live(&self, axis: usize) -> std::ops::Range<usize> {
+        let cells = self.grid.cells[axis];
+        if !self.grid.absorbs(axis) {
+            return 0..cells;
+        }
+        let whole = if axis == 2 && self.window.is_some() { self.grid.tile[2] } else { 1 };
+        let end = self.grid.absorber.next_multiple_of(whole);
+        end..cells.saturating_sub(end).max(end)
+    }
+
+    /// The same for a tile, counted from its own first cell; what periodic ends let through is not limited.
+    pub fn bounds(&self, tile: usize) -> [[i32; 2]; 3] {
+        let (first, _) = self.grid.extent(tile);
+        [0, 1, 2].map(|axis| {
+            let live = self.live(axis);
+            let place = |cell: usize| cell as i32 - first[axis] as i32;
+            if self.grid.absorbs(axis) { [place(live.start), place(live.end)] } else { [i32::MIN, i32::MAX] }
+        })
+    }
+
+    /// How many layers a window has moved on when an iteration begins.
+    pub fn moved(&self, iteration: u64) -> u64 {
+        let Some(window) = self.window else { return 0 };
+        let length = self.grid.spacing[2] * self.grid.tile[2] as f64;
+        let way = (iteration as f64 * self.grid.step - window.from) * window.speed;
+        (way / length).floor().max(0.0) as u64
+    }
+
+    /// What the particles of a tile begin with: cell by cell, with how many each has. A window has moved on by `shift` cells.
     pub fn load<R: Real>(&self, species: usize, tile: usize, shift: i64) -> (Vec<Single<R>>, Vec<u32>) {
         let (first, cells) = self.grid.extent(tile);
         let (mut singles, mut counts) = (Vec::new(), Vec::new());
+        let live = [0, 1, 2].map(|axis| self.live(axis));
         let seed = self.seed.wrapping_mul(0x2545_F491_4F6C_DD1D).wrapping_add(species as u64 + 1);
         for z in 0..cells[2] {
             for y in 0..cells[1] {
@@ -82,6 +127,11 @@ impl Setup {
                     let cell = [at[0], at[1], at[2] + shift];
                     let spot = Spot { cell, spacing: self.grid.spacing, centre: self.centre(), seed };
                     let before = singles.len();
+                    let here = [first[0] + x, first[1] + y, first[2] + z];
+                    if !(0..3).all(|axis| live[axis].contains(&here[axis])) {
+                        counts.push(0);
+                        continue;
+                    }
                     self.species[species].loading.cell(&spot, self.grid.cell_volume(), &mut singles);
                     counts.push((singles.len() - before) as u32);
                 }

@@ -51,6 +51,18 @@ fn quadratic<V: Vector>(x: V) -> [V; 3] {
     [left.mul(left).mul(half), x.fnma(x, number(0.75)), right.mul(right).mul(half)]
 }
 
+/// `x³/6`.
+#[inline(always)]
+fn outer<V: Vector>(x: V, sixth: V) -> V {
+    x.mul(x).mul(x).mul(sixth)
+}
+
+/// `2/3 − x² + x³/2`.
+#[inline(always)]
+fn inner<V: Vector>(x: V) -> V {
+    x.mul(x).fma(x.fma(number(0.5), number(-1.0)), number(2.0 / 3.0))
+}
+
 impl Shape for Linear {
     const ORDER: usize = 1;
     const FIRST: isize = 0;
@@ -90,10 +102,7 @@ impl Shape for Cubic {
     #[inline(always)]
     fn whole<V: Vector>(s: V) -> [V; MOST] {
         let (sixth, rest) = (number::<V>(1.0 / 6.0), number::<V>(1.0).sub(s));
-        let outer = |x: V| x.mul(x).mul(x).mul(sixth);
-        // 2/3 − x² + x³/2
-        let inner = |x: V| x.mul(x).fma(x.fma(number(0.5), number(-1.0)), number(2.0 / 3.0));
-        [outer(rest), inner(s), inner(rest), outer(s)]
+        [outer(rest, sixth), inner(s), inner(rest), outer(s, sixth)]
     }
     #[inline(always)]
     fn half<V: Vector>(s: V) -> [V; MOST] {

@@ -138,6 +138,8 @@ pub struct Store {
     kernels: u32,
     /// The time that kernels themselves took.
     busy: Nanos,
+    /// The bytes that kernels moved on the slowest tier.
+    behind: Bytes,
 }
 
 impl Store {
@@ -145,7 +147,7 @@ impl Store {
     pub fn open(machine: &Machine, placement: Box<dyn Placement>) -> Result<Store, HostError> {
         let host = Host::open(machine)?;
         let manager = Manager::new(machine.clone(), host);
-        Ok(Store { manager, placement, kernels: 0, busy: Nanos::ZERO })
+        Ok(Store { manager, placement, kernels: 0, busy: Nanos::ZERO, behind: Bytes::ZERO })
     }
 
     /// A new object of so many numbers, all zero.
@@ -208,13 +210,15 @@ impl Store {
             Operand { object: one.object, access, bytes: one.touched }
         };
         let operands: Vec<Operand> = uses.iter().map(operand).collect();
-        let Store { manager, placement, busy, .. } = self;
+        let Store { manager, placement, busy, behind, .. } = self;
         placement.before(manager, step, &operands)?;
         manager.begin(step, &operands)?;
         let traffic = placement.traffic(manager, &operands).unwrap_or_else(|| traffic(manager, &operands));
         let started = manager.now();
         let done = views(manager, &operands).map(kernel);
         manager.backend().charge(&traffic, started);
+        let slowest = manager.machine().slowest();
+        *behind += traffic.iter().filter(|t| t.tier == slowest).map(|t| t.read + t.write).sum::<Bytes>();
         *busy += manager.now() - started;
         manager.end(step, &operands);
         done.map_err(|why| Error::Kernel { step, why })
@@ -239,6 +243,16 @@ impl Store {
     /// The time that kernels themselves took so far, the pace of throttled tiers included.
     pub fn busy(&self) -> Nanos {
         self.busy
+    }
+
+    /// The bytes that kernels moved on the slowest tier so far.
+    pub fn behind(&self) -> Bytes {
+        self.behind
+    }
+
+    /// From now on so many threads copy in each direction, and no more than the machine said.
+    pub fn copy_with(&self, threads: u32) {
+        self.manager.backend().allow(threads);
     }
 
     /// The manager, for events and queries.

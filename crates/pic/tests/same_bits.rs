@@ -19,6 +19,19 @@ fn deck(precision: &str, order: usize) -> Deck {
     Deck::parse(&text).expect("a good deck")
 }
 
+/// A laser and a bunch in a plasma that a window moves through: ends absorb waves and particles, layers go and come.
+fn moving() -> Deck {
+    let text = "seed = 3\nsteps = 32\norder = 3\npusher = \"higuera-cary\"\n\
+         [grid]\ncells = [24, 20, 24]\nlength = [4.0, 3.0, 2.4]\ntile = [9, 7, 4]\nboundary = [\"absorbing\", \"periodic\", \"absorbing\"]\n\
+         absorber = 4\n[window]\nfrom = 0.5\n\
+         [[laser]]\na0 = 3.0\nfrequency = 10.0\nduration = 0.5\npeak = 0.7\nwaist = 1.0\nat = 0.6\nfocus = 1.0\n\
+         [[species]]\nname = \"electrons\"\ncharge = -1.0\nmass = 1.0\ndensity = 1.0\nper_cell = [2, 2, 1]\nthermal = [0.3]\n\
+         from = [0.0, 0.0, 1.0]\nto = [9.0, 9.0, 9.0]\nramp = 1.0\n\
+         [[species]]\nname = \"beam\"\ncharge = -1.0\nmass = 1.0\ndensity = 3.0\nper_cell = [2, 1, 1]\ndrift = [0.0, 0.0, 5.0]\n\
+         centre = [1.0, 0.6, 1.2]\nsize = [0.2, 0.2, 0.2]\n";
+    Deck::parse(text).expect("a good deck")
+}
+
 fn quick() -> (Bandwidth, Bandwidth) {
     (Bandwidth(20e9), Bandwidth(20e9))
 }
@@ -44,6 +57,24 @@ fn every_system_gives_the_same_bits() {
                     "{name}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn every_system_gives_the_same_bits_with_a_window_and_a_laser() {
+    let deck = moving();
+    // The last iteration moves on for the fourth time.
+    assert_eq!(deck.setup.moved(31), 4);
+    let all = hash(&deck, Options::default());
+    let folder = std::env::temp_dir().display().to_string();
+    for (name, system) in System::ALL {
+        let fast = Some(Amount::Share(0.8));
+        let options = Options { system, threads: 2, fast, ..Options::default() };
+        assert_eq!(hash(&deck, options.clone()), all, "{name}");
+        if matches!(system, System::WarpxPm | System::Tiercel) {
+            let slow = Backing::File(folder.clone());
+            assert_eq!(hash(&deck, Options { slow, ..options }), all, "{name} on a file");
         }
     }
 }
@@ -93,13 +124,17 @@ fn vectors_and_passes_do_not_matter() {
 
 #[test]
 fn a_restart_goes_on_with_the_same_bits() {
-    let deck = deck("f32", 1);
-    let path = std::env::temp_dir().join(format!("tiercel-pic-{}.ckpt", std::process::id()));
-    let whole = hash(&deck, Options::default());
-    // Interrupted after two iterations, under one system; gone on with under another.
+    restart(&deck("f32", 1), 2);
+    restart(&moving(), 17);
+}
+
+fn restart(deck: &Deck, after: u64) {
+    let path = std::env::temp_dir().join(format!("tiercel-pic-{}-{after}.ckpt", std::process::id()));
+    let whole = hash(deck, Options::default());
+    // Interrupted after some iterations, under one system; gone on with under another.
     let first = Options { checkpoint: Some(path.clone()), throttled: quick(), ..Options::default() };
-    let mut left = 2;
-    let stopped = run(&deck, &first, &mut |_| {
+    let mut left = after;
+    let stopped = run(deck, &first, &mut |_| {
         left -= 1;
         left > 0
     });
@@ -112,14 +147,14 @@ fn a_restart_goes_on_with_the_same_bits() {
         throttled: quick(),
         ..first.clone()
     };
-    let summary = run(&deck, &second, &mut |_| true).expect("the rest");
-    assert_eq!((summary.resumed, summary.output_hash), (Some(2), whole));
+    let summary = run(deck, &second, &mut |_| true).expect("the rest");
+    assert_eq!((summary.resumed, summary.output_hash), (Some(after), whole));
     // A damaged one is refused.
     let mut bytes = std::fs::read(&path).expect("a checkpoint");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, &bytes).expect("a file");
-    let error = run(&deck, &second, &mut |_| true).expect_err("damaged").to_string();
+    let error = run(deck, &second, &mut |_| true).expect_err("damaged").to_string();
     assert!(error.contains("damaged"), "{error}");
     std::fs::remove_file(&path).expect("gone");
 }

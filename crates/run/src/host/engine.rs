@@ -94,6 +94,11 @@ impl<M: Mover> Engine<M> {
         self.shared.lock().queue.limit(lane, window);
     }
 
+    /// So many threads of this lane work at once from now on ([`Queue::allow`]).
+    pub(crate) fn allow(&self, lane: usize, threads: u32) {
+        self.shared.lock().queue.allow(lane, threads);
+    }
+
     /// What moves the bytes.
     pub(crate) fn mover(&self) -> &M {
         &self.shared.mover

@@ -76,6 +76,13 @@ impl Host {
         Ok(Host { engine, threads, errands: 0, beside: machine.beside.is_some() })
     }
 
+    /// From now on so many threads copy on each link at once, and no more than it was opened with.
+    pub fn allow(&self, threads: u32) {
+        for (lane, opened) in self.threads.iter().enumerate() {
+            self.engine.allow(lane, threads.clamp(1, *opened));
+        }
+    }
+
     /// Whether kernels may run beside others.
     pub fn runs_beside(&self) -> bool {
         self.beside

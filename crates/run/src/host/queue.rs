@@ -128,6 +128,11 @@ impl Queue {
         self.lanes[lane].window = Some(window);
     }
 
+    /// So many threads may move chunks of this lane at once from now on, of those that it began with.
+    pub(crate) fn allow(&mut self, lane: usize, threads: u32) {
+        self.lanes[lane].threads = threads;
+    }
+
     /// Adds a copy that moves in chunks of so many bytes, one after the other if so said.
     pub(crate) fn add(
         &mut self,
