@@ -3,6 +3,7 @@
 //! Python sees operations and owns the storages; everything that is decided is decided here. Calls that take long let
 //! other Python threads run meanwhile.
 
+mod optim;
 mod slab;
 
 use std::sync::{Arc, Mutex};
@@ -290,6 +291,7 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Recording>()?;
     m.add_class::<Followed>()?;
     m.add_class::<slab::Slab>()?;
+    optim::add(m)?;
     m.add_function(wrap_pyfunction!(machine_text, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(show_bytes, m)?)?;

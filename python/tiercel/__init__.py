@@ -10,7 +10,8 @@ device's memory, and the rest lies on the host. ``with tiercel.Session(fast="12G
 
 from __future__ import annotations
 
+from . import optim
 from ._session import Session, explain, limit, unlimit
 from ._tiercel import __version__, machine_text, parse_bytes, show_bytes
 
-__all__ = ["Session", "explain", "limit", "unlimit", "machine_text", "parse_bytes", "show_bytes", "__version__"]
+__all__ = ["Session", "explain", "limit", "unlimit", "machine_text", "optim", "parse_bytes", "show_bytes", "__version__"]
