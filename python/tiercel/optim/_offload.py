@@ -59,6 +59,7 @@ class OffloadAdamW(Optimizer):
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"Invalid betas: {betas}")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
+        self._me = weakref.ref(self)
         self._updater = Updater(threads)
         self._bucket_bytes = bucket_bytes
         self._delayed_after = delayed_after
@@ -103,7 +104,7 @@ class OffloadAdamW(Optimizer):
                     self._roads[bucket.device] = road(bucket.device)
                 for slot in bucket.slots:
                     self._slots[slot.parameter] = (bucket, slot)
-                    _patches.OWNERS[slot.parameter] = weakref.ref(self)
+                    _patches.OWNERS[slot.parameter] = self._me
                     slot.handle = self._listen(slot.parameter)
                 bucket.reset()
 
@@ -116,11 +117,12 @@ class OffloadAdamW(Optimizer):
                 self._ranks.call("sharing the first parameters", lambda: dist.broadcast(parameter.data, first, group=group))
 
     def _listen(self, parameter: torch.Tensor) -> Any:
-        me = weakref.ref(self)
+        me = self._me
 
         def arrived(p: torch.Tensor) -> None:
             optimizer = me()
-            if optimizer is not None:
+            # Of several optimizers over one parameter the last made has its gradients.
+            if optimizer is not None and _patches.OWNERS.get(p) is me:
                 optimizer._arrived(p)
 
         return parameter.register_post_accumulate_grad_hook(arrived)
