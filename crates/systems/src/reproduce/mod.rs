@@ -16,6 +16,7 @@ mod hm_keeper;
 mod redl;
 mod sentinel;
 mod verdict;
+mod zero_offload;
 
 use std::fmt;
 
@@ -42,8 +43,8 @@ pub struct Paper {
 }
 
 /// Every paper.
-pub static ALL: [Paper; 5] =
-    [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER, hm_keeper::PAPER];
+pub static ALL: [Paper; 6] =
+    [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER, hm_keeper::PAPER, zero_offload::PAPER];
 
 /// What a paper says of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
