@@ -289,6 +289,49 @@ def test_a_delayed_update_is_one_step_late():
     same(ours, theirs)
 
 
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True) for _ in range(3))
+        self.out = nn.Linear(32, 50)
+
+    def forward(self, x, rare=False):
+        x = F.one_hot(x, 50)[..., :32].float()
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+
+@pytest.mark.parametrize("kind", [Net, Attending])
+def test_a_forward_pass_beside_the_update_waits_for_what_it_needs(kind):
+    torch.manual_seed(1)
+    ours = kind()
+    theirs = copy.deepcopy(ours)
+    if kind is Net:
+        theirs.head.weight = theirs.table.weight
+    a = OffloadAdamW(ours.parameters(), lr=1e-2, bucket_bytes=SMALL, overlap=ours)
+    b = torch.optim.AdamW(theirs.parameters(), lr=1e-2, foreach=False)
+    for step in range(12):
+        x, y = loss_of(ours, step, step % 4 == 1), loss_of(theirs, step, step % 4 == 1)
+        assert torch.equal(x, y)
+        x.backward(), y.backward()
+        if step % 3 == 0:
+            torch.nn.utils.clip_grad_norm_(ours.parameters(), 1e6)
+        a.step(), b.step()
+        if step % 2:
+            a.zero_grad()
+        else:
+            ours.zero_grad()
+        b.zero_grad()
+        if step == 5:
+            ours.eval(), theirs.eval()
+            with torch.no_grad():
+                assert torch.equal(loss_of(ours, 99), loss_of(theirs, 99))
+            ours.train(), theirs.train()
+    for name, value in ours.state_dict().items():
+        assert torch.equal(value, theirs.state_dict()[name])
+
+
 def test_frozen_parameters_may_thaw():
     ours, theirs, a, b = pair()
     for step in range(4):

@@ -5,6 +5,7 @@ With several ranks every rank owns one part of each bucket (ZeRO, stage 2) and k
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Optional
 
 import torch
@@ -66,6 +67,9 @@ class Bucket:
         #: A flat copy on the parameters' device, while gradients of this bucket are made.
         self.stage: Optional[torch.Tensor] = None
         self.waiting = 0
+        #: Whether the last update has returned.
+        self.there = threading.Event()
+        self.there.set()
         self.reset()
         for slot in self.slots:
             self.read_master(slot, None)

@@ -21,6 +21,7 @@ from . import _patches, _state
 from ._buckets import Bucket, Slot, layout
 from ._ranks import Alone, Ranks
 from ._travel import road
+from ._waits import Waits
 
 
 class OffloadAdamW(Optimizer):
@@ -28,6 +29,7 @@ class OffloadAdamW(Optimizer):
 
     ``delayed_after``: from this step on updates run beside the next forward and backward pass, and reach the model a step late
     (section 5.5.2); never, unless given. ``process_group``: ranks that share the states (ZeRO-2); ``True`` for all.
+    ``overlap``: the model, whose next forward pass then runs beside the update: each module waits for its own parameters alone.
     ``bucket_bytes``: how much travels together. ``threads``: of the update, one a core unless given. ``decoupled=False`` is Adam.
     """
 
@@ -48,6 +50,7 @@ class OffloadAdamW(Optimizer):
         decoupled: bool = True,
         delayed_after: Optional[int] = None,
         process_group: Any = None,
+        overlap: Optional[torch.nn.Module] = None,
         bucket_bytes: int = 32 << 20,
         threads: Optional[int] = None,
     ) -> None:
@@ -58,6 +61,8 @@ class OffloadAdamW(Optimizer):
                 raise ValueError(f"Invalid {name}: {value}")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"Invalid betas: {betas}")
+        if overlap is not None and (process_group is not None or delayed_after is not None):
+            raise ValueError("overlap is for one process, and for updates that are not delayed")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
         self._me = weakref.ref(self)
         self._updater = Updater(threads)
@@ -82,6 +87,7 @@ class OffloadAdamW(Optimizer):
         super().__init__(params, defaults)
         self._adopt()
         _patches.install()
+        self._waits = None if overlap is None else Waits(overlap, self)
 
     # Parameters
 
@@ -139,6 +145,7 @@ class OffloadAdamW(Optimizer):
     def _arrived(self, parameter: torch.Tensor) -> None:
         """A gradient is there: it leaves with its bucket."""
         bucket, slot = self._slots[parameter]
+        bucket.there.wait()
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             return
@@ -234,6 +241,8 @@ class OffloadAdamW(Optimizer):
 
     def _all_here(self) -> None:
         """Waits until all gradients are on the host, those that somebody put into ``grad`` included."""
+        if self._waits is not None:
+            self._finish()
         self._adopt()
         self._listening = False
         with torch.no_grad():
@@ -263,7 +272,8 @@ class OffloadAdamW(Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets all gradients."""
-        self._all_here()
+        if self._waits is None or self._running is None:
+            self._all_here()  # otherwise the step has seen to it, and the update goes on beside what comes next
         super().zero_grad(set_to_none=True)
         for bucket in self._buckets:
             bucket.clear()
@@ -346,6 +356,8 @@ class OffloadAdamW(Optimizer):
                 self._look()
             if delayed:
                 self._later()
+            elif self._waits is not None:
+                self._beside()
             else:
                 self._now()
         return loss
@@ -393,6 +405,37 @@ class OffloadAdamW(Optimizer):
         def run() -> None:
             for bucket, rule, runs, gradient in work:
                 bucket.update(updater, rule, runs, factors, gradient)
+
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, "tiercel-optim")
+        self._running = self._worker.submit(run)
+
+    def _beside(self) -> None:
+        """The update runs beside the next forward pass; buckets return one by one."""
+        work, factors = [], tuple(self._factors)
+        moments = {device: way.moment() for device, way in self._roads.items()}
+        for bucket in self._buckets:
+            changed = [slot for slot in bucket.slots if slot.has]
+            if changed:
+                work.append((bucket, self._rule(bucket.group), bucket.runs(), bucket.gradient, changed))
+                self._counted(changed)
+                bucket.there.clear()
+        updater, roads = self._updater, self._roads
+
+        def run() -> None:
+            try:
+                with torch.no_grad():
+                    for bucket, rule, runs, gradient, changed in work:
+                        way = roads[bucket.device]
+                        way.before(bucket)
+                        bucket.update(updater, rule, runs, factors, gradient)
+                        way.back(bucket, changed, moments[bucket.device])
+                        for slot in changed:
+                            slot.version = slot.parameter._version
+                        bucket.there.set()
+            finally:
+                for bucket, *_ in work:
+                    bucket.there.set()  # who waits finds the error at the next step
 
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "tiercel-optim")

@@ -42,7 +42,13 @@ class Here:
     def before(self, bucket: Bucket) -> None:
         """What goes back may be written over."""
 
-    def back(self, bucket: Bucket, changed: Optional[list[Slot]]) -> torch.Tensor:
+    def moment(self) -> Any:
+        """Now, for copies that are begun later and may not overtake the model's work."""
+
+    def let(self, bucket: Bucket) -> None:
+        """What runs next finds this bucket's new parameters."""
+
+    def back(self, bucket: Bucket, changed: Optional[list[Slot]], moment: Any = None) -> torch.Tensor:
         """Parameters go to the model, or, without a list, this rank's part to the device."""
         values = bucket.master if bucket.out is None else bucket.out
         for slot in changed or ():
@@ -110,9 +116,19 @@ class Device:
         if event is not None:
             event.synchronize()
 
-    def back(self, bucket: Bucket, changed: Optional[list[Slot]]) -> torch.Tensor:
+    def moment(self) -> Any:
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def let(self, bucket: Bucket) -> None:
+        event = self.returning.get(id(bucket))
+        if event is not None:
+            torch.cuda.current_stream(self.device).wait_event(event)
+
+    def back(self, bucket: Bucket, changed: Optional[list[Slot]], moment: Any = None) -> torch.Tensor:
         # The model's own work on the old parameters comes first.
-        self.inward.wait_stream(torch.cuda.current_stream(self.device))
+        self.inward.wait_event(self.moment() if moment is None else moment)
         with torch.cuda.stream(self.inward):
             for slot in changed or ():
                 where = bucket.inside(slot)
