@@ -99,6 +99,30 @@ def test_roots_of_torch():
     assert ((p - q).abs() <= 4e-7 * p.abs() + 1e-8).all()
 
 
+@pytest.mark.parametrize("more", [
+    dict(momentum=0.9), dict(momentum=0.9, dampening=0.3, weight_decay=0.1, maximize=True),
+    dict(momentum=0.9, weight_decay=0.05, nesterov=True), dict(weight_decay=0.1),
+])
+def test_the_pass_itself_has_the_bits_of_sgd(more):
+    from tiercel._tiercel import Numbering, Updater
+
+    torch.manual_seed(0)
+    count, updater = 50_001, Updater(2)
+    p, m = torch.randn(count), torch.zeros(count)
+    q = nn.Parameter(p.clone())
+    optimizer = torch.optim.SGD([q], lr=0.01, foreach=False, **more)
+    all_ = {"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False, "maximize": False, **more}
+    for step in range(1, 6):
+        g = torch.randn(count)
+        q.grad = g.clone()
+        optimizer.step()
+        moments = (m.data_ptr(), 0)
+        updater.update(
+            Numbering.sgd(0.01, *all_.values()), [(0, count, step)], (1.0, 1.0), p.data_ptr(), moments, (g.data_ptr(), 0), (0, 0), count
+        )
+        assert torch.equal(p, q)
+
+
 def test_coupled_decay_is_adam():
     ours, theirs, _, _ = pair()
     a = OffloadAdamW(ours.parameters(), weight_decay=0.2, decoupled=False)
