@@ -30,22 +30,6 @@ pub enum Gradient<'a> {
     F16(&'a [F16]),
 }
 
-impl Gradient<'_> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Gradient::F32(g) => g.len(),
-            Gradient::Bf16(g) => g.len(),
-            Gradient::F16(g) => g.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// Where new parameters go beside their place in 32 bits.
 #[derive(Debug)]
 pub enum Output<'a> {
