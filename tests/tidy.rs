@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The files in which `unsafe` may stand, and no others.
-const UNSAFE: [&str; 57] = [
+const UNSAFE: [&str; 58] = [
     "crates/ann/src/arena.rs",
     "crates/ann/src/codes/dot.rs",
     "crates/ann/src/distance/avx2.rs",
@@ -48,6 +48,7 @@ const UNSAFE: [&str; 57] = [
     "crates/run/src/executor.rs",
     "crates/run/src/host/file.rs",
     "crates/run/src/host/memory.rs",
+    "crates/run/src/host/mod.rs",
     "crates/run/src/host/stream.rs",
     "crates/run/src/host/tiers.rs",
     "crates/run/src/memory/mod.rs",
@@ -66,8 +67,8 @@ const UNSAFE: [&str; 57] = [
 
 /// Crates from the one that knows least to the one that knows most; each depends only on those before it.
 const LAYERS: [&str; 17] = [
-    "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "optim", "train", "profile", "pages",
-    "policies", "systems", "torch", "cli",
+    "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "optim", "train", "profile",
+    "pages", "policies", "systems", "torch", "cli",
 ];
 
 fn root() -> &'static Path {
