@@ -15,6 +15,9 @@ import torch
 from .._tiercel import Numbering, Updater
 from ..optim._memory import host, numbers
 
+#: After a call torch's threads go on spinning for some milliseconds: whoever comes next would have fewer cores.
+PAUSE = 0.03
+
 
 def _torch(p: torch.Tensor, g: torch.Tensor, **more: object):
     parameter = torch.nn.Parameter(p)
@@ -60,6 +63,7 @@ def compare(count: int, threads: int, seconds: float) -> dict:
     rounds = 0
     while rounds < 4 or time.perf_counter() < end:
         for name, run in ways.items():
+            time.sleep(PAUSE)
             begin = time.perf_counter()
             run()
             if rounds:
