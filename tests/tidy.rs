@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The files in which `unsafe` may stand, and no others.
 const UNSAFE: &[&str] = &[
+const UNSAFE: [&str; 58] = [
     "crates/ann/src/arena.rs",
     "crates/ann/src/codes/dot.rs",
     "crates/ann/src/distance/avx2.rs",
@@ -31,6 +32,8 @@ const UNSAFE: &[&str] = &[
     "crates/kernels/src/simd/strip.rs",
     "crates/kernels/src/simd/vector.rs",
     "crates/kernels/tests/harness/mod.rs",
+    "crates/optim/src/norm.rs",
+    "crates/optim/src/pass.rs",
     "crates/pages/src/arena.rs",
     "crates/pages/src/real/calls.rs",
     "crates/pic/src/simd/avx2.rs",
@@ -59,6 +62,7 @@ const UNSAFE: &[&str] = &[
     "crates/systems/src/simulate.rs",
     "crates/testbed/src/ledger.rs",
     "crates/torch/src/ledger.rs",
+    "python/src/optim.rs",
     "python/src/slab.rs",
 ];
 
@@ -66,6 +70,9 @@ const UNSAFE: &[&str] = &[
 const LAYERS: &[&str] = &[
     "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "train", "profile", "pages",
     "policies", "systems", "torch", "cli",
+const LAYERS: [&str; 17] = [
+    "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "optim", "train", "profile",
+    "pages", "policies", "systems", "torch", "cli",
 ];
 
 fn root() -> &'static Path {

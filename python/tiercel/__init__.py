@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ._tiercel import __version__, machine_text, parse_bytes, show_bytes
 
 if TYPE_CHECKING:
+    from . import optim
     from ._session import Session, explain, limit, unlimit
 
-__all__ = ["Session", "explain", "limit", "unlimit", "machine_text", "parse_bytes", "show_bytes", "__version__"]
+__all__ = ["Session", "explain", "limit", "unlimit", "machine_text", "optim", "parse_bytes", "show_bytes", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from . import _session
 
         return getattr(_session, name)
+    if name == "optim":
+        import importlib
+
+        return importlib.import_module("tiercel.optim")
     raise AttributeError(f"module 'tiercel' has no attribute '{name}'")

@@ -64,7 +64,7 @@ fn names_that_do_not_exist() {
         "reproduce everything",
         2,
         expect![[r#"
-            tiercel: no paper `everything`; there are autotm, cachedarrays, redl, sentinel, hm-keeper, warpx-pm
+            tiercel: no paper `everything`; there are autotm, cachedarrays, redl, sentinel, hm-keeper, warpx-pm, zero-offload
         "#]],
     );
 }

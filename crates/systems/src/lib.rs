@@ -35,6 +35,7 @@
 //! | `curve.rs` | what fast memory is worth, and the least that is enough |
 //! | `experience.rs` | what planning with one amount of memory teaches for the next |
 //! | `reproduce/` | the papers' figures as data, beside ours, each with its verdict |
+//! | `zero/` | ZeRO-Offload on paper: where states lie, how large a model, how long a step |
 
 mod autotm;
 mod cachedarrays;
@@ -56,6 +57,7 @@ mod simulate;
 mod split;
 mod swaps;
 mod tiercel;
+pub mod zero;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -71,6 +71,13 @@ impl<'a> Bench<'a> {
         self.machine.tier(tier).capacity
     }
 
+    /// Bytes a second of the fastest memory, from it to the next tier, and back.
+    pub(super) fn device(&self) -> (f64, f64, f64) {
+        let link = |from, to| self.machine.link(TierId(from), TierId(to)).expect("neighbours have links");
+        let rate = |link: &tiercel_core::Link| link.speed().0;
+        (self.machine.tier(TierId(0)).read.0, rate(link(0, 1)), rate(link(1, 0)))
+    }
+
     /// What was chosen.
     pub(super) fn options(&self) -> Options {
         self.options

@@ -17,6 +17,7 @@ mod redl;
 mod sentinel;
 mod verdict;
 mod warpx_pm;
+mod zero_offload;
 
 use std::fmt;
 
@@ -43,8 +44,15 @@ pub struct Paper {
 }
 
 /// Every paper.
-pub static ALL: [Paper; 6] =
-    [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER, hm_keeper::PAPER, warpx_pm::PAPER];
+pub static ALL: [Paper; 7] = [
+    autotm::PAPER,
+    cachedarrays::PAPER,
+    redl::PAPER,
+    sentinel::PAPER,
+    hm_keeper::PAPER,
+    warpx_pm::PAPER,
+    zero_offload::PAPER,
+];
 
 /// What a paper says of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,167 @@
+//! Optimizers on the processor for `tiercel.optim`: the pass of `tiercel-optim` over memory that Python owns.
+//!
+//! Raw addresses come from Python, which keeps the tensors alive and lets nobody else touch them while a call runs; other
+//! Python threads run meanwhile.
+
+use std::sync::Mutex;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use tiercel_optim::{
+    Adam, Bf16, Decay, F16, Gradient, Output, Part, Pool, Rule, Sgd, level, sum_of_squares, update,
+};
+
+/// Numbers at an address: 0 for 32 bits, 1 for bf16, 2 for half precision; no address for none.
+type Numbers = (usize, u8);
+
+/// An optimizer's numbers of a parameter group.
+#[pyclass(frozen)]
+struct Numbering(Rule);
+
+#[pymethods]
+impl Numbering {
+    /// AdamW, or Adam where weight decay is coupled with the gradient.
+    #[staticmethod]
+    fn adam(
+        rate: f64,
+        betas: (f64, f64),
+        epsilon: f64,
+        decay: f64,
+        decoupled: bool,
+        maximize: bool,
+    ) -> Numbering {
+        let kind = if decoupled { Decay::Decoupled } else { Decay::Coupled };
+        Numbering(Rule::Adam(Adam { rate, betas: [betas.0, betas.1], epsilon, decay, kind, maximize }))
+    }
+
+    /// Gradient descent.
+    #[staticmethod]
+    fn sgd(
+        rate: f64,
+        momentum: f64,
+        dampening: f64,
+        decay: f64,
+        nesterov: bool,
+        maximize: bool,
+    ) -> Numbering {
+        Numbering(Rule::Sgd(Sgd { rate, momentum, dampening, decay, nesterov, maximize }))
+    }
+
+    /// How many moments are kept of every parameter.
+    fn moments(&self) -> usize {
+        self.0.moments()
+    }
+}
+
+/// Threads that update parameters.
+#[pyclass(frozen)]
+struct Updater(Mutex<Pool>);
+
+#[pymethods]
+impl Updater {
+    /// Starts so many threads, or one a core.
+    #[new]
+    #[pyo3(signature = (threads=None))]
+    fn new(threads: Option<usize>) -> Updater {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Updater(Mutex::new(Pool::new(threads.filter(|threads| *threads > 0).unwrap_or_else(cores))))
+    }
+
+    /// How many threads there are.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.pool().threads()
+    }
+
+    /// Takes a step on runs of parameters: each the first one, how many, and the number of its step, counted from 1.
+    /// Arrays have `len` numbers each; those that the optimizer does not need may have no address.
+    #[allow(clippy::too_many_arguments)]
+    fn update(
+        &self,
+        py: Python<'_>,
+        rule: &Numbering,
+        runs: Vec<(usize, usize, u64)>,
+        factors: (f32, f32),
+        parameter: usize,
+        moments: (usize, usize),
+        gradient: Numbers,
+        output: Numbers,
+        len: usize,
+    ) -> PyResult<()> {
+        let rule = rule.0;
+        let wanted = rule.moments();
+        if parameter == 0 || gradient.0 == 0 || wanted > 0 && moments.0 == 0 || wanted > 1 && moments.1 == 0 {
+            return Err(PyValueError::new_err("an array has no address"));
+        }
+        if runs.iter().any(|(start, count, _)| start.checked_add(*count).is_none_or(|end| end > len)) {
+            return Err(PyValueError::new_err(format!("a run goes beyond {len} parameters")));
+        }
+        if gradient.1 > 2 || output.1 > 2 {
+            return Err(PyValueError::new_err("numbers are 0, 1 or 2"));
+        }
+        py.detach(|| {
+            let mut pool = self.pool();
+            for (start, count, step) in runs {
+                let moment = |address: usize, there: bool| {
+                    if there { count_from(address, start, count) } else { &mut [] }
+                };
+                let part = Part {
+                    parameter: count_from(parameter, start, count),
+                    first: moment(moments.0, wanted > 0),
+                    second: moment(moments.1, wanted > 1),
+                    gradient: gradient_at(gradient, start, count),
+                    output: match output {
+                        (0, _) => Output::None,
+                        (address, 0) => Output::F32(count_from(address, start, count)),
+                        (address, 1) => Output::Bf16(count_from(address, start, count)),
+                        (address, _) => Output::F16(count_from(address, start, count)),
+                    },
+                };
+                update(&mut pool, rule, step, [factors.0, factors.1], part, &|_| ());
+            }
+        });
+        Ok(())
+    }
+
+    /// The sum of the squares of numbers; finite exactly where they all are.
+    fn sum_of_squares(&self, py: Python<'_>, numbers: Numbers, len: usize) -> PyResult<f64> {
+        if numbers.0 == 0 || numbers.1 > 2 {
+            return Err(PyValueError::new_err("no numbers there"));
+        }
+        Ok(py.detach(|| sum_of_squares(&mut self.pool(), gradient_at(numbers, 0, len))))
+    }
+}
+
+impl Updater {
+    fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Numbers from the `start`th on at an address.
+fn count_from<'a, T>(address: usize, start: usize, count: usize) -> &'a mut [T] {
+    // SAFETY: the caller of `update` owns as many numbers there as it says, and nobody else uses them until it returns.
+    unsafe { std::slice::from_raw_parts_mut((address as *mut T).add(start), count) }
+}
+
+fn gradient_at<'a>((address, kind): Numbers, start: usize, count: usize) -> Gradient<'a> {
+    match kind {
+        0 => Gradient::F32(count_from(address, start, count)),
+        1 => Gradient::Bf16(count_from::<Bf16>(address, start, count)),
+        _ => Gradient::F16(count_from::<F16>(address, start, count)),
+    }
+}
+
+/// The vectors that updates use: `avx512`, `avx2` or `portable`.
+#[pyfunction]
+fn vectors() -> PyResult<&'static str> {
+    let name = tiercel_optim::Level::ALL.iter().find(|(_, known)| *known == level()).map(|(name, _)| *name);
+    name.ok_or_else(|| PyRuntimeError::new_err("vectors without a name"))
+}
+
+/// Adds what is here to the module.
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Numbering>()?;
+    m.add_class::<Updater>()?;
+    m.add_function(wrap_pyfunction!(vectors, m)?)
+}

@@ -1,0 +1,194 @@
+"""Buckets: neighbouring parameters of one group, laid out one after the other, that travel and are updated together.
+
+With several ranks every rank owns one part of each bucket (ZeRO, stage 2) and keeps the states of that part alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Optional
+
+import torch
+
+from .._tiercel import Numbering, Updater
+from ._memory import host, numbers
+
+#: Parameters start at multiples of this many numbers, so that no two share a line of memory.
+ALIGN = 16
+
+
+class Slot:
+    """A parameter and its place in a bucket."""
+
+    def __init__(self, parameter: torch.Tensor, start: int) -> None:
+        self.parameter = parameter
+        self.start = start
+        self.count = parameter.numel()
+        self.step = 0
+        #: Whether a gradient has come since gradients were last cleared.
+        self.has = False
+        #: Whether one has come in this backward pass.
+        self.here = False
+        #: The parameter's version when we last wrote it: another one means that somebody else has.
+        self.version = parameter._version
+        self.handle: Any = None
+
+
+class Bucket:
+    """Some parameters, and this rank's part of their states."""
+
+    def __init__(self, group: dict, parameters: list[torch.Tensor], rank: int, ranks: int) -> None:
+        self.group = group
+        self.slots: list[Slot] = []
+        at = 0
+        for parameter in parameters:
+            self.slots.append(Slot(parameter, at))
+            at += -(-parameter.numel() // ALIGN) * ALIGN
+        self.device = parameters[0].device
+        self.dtype = parameters[0].dtype
+        self.part = -(-at // (ranks * ALIGN)) * ALIGN
+        self.total = self.part * ranks
+        self.start = self.part * rank
+        pinned = self.device.type == "cuda"
+        self.pinned = pinned
+        self.master = host(self.part, torch.float32, False)
+        self.first = host(self.part, torch.float32, False)
+        self.second = host(self.part, torch.float32, False)
+        #: Gradients as they come, in the parameters' numbers; and their sums where more than one backward pass was made.
+        self.arrived = host(self.part, self.dtype, pinned)
+        #: Memory of gradients that were handed over before, as they come and as sums.
+        self.spares: list[Optional[torch.Tensor]] = [None, None]
+        self.sums: Optional[torch.Tensor] = None
+        #: New parameters on their way back, where they are of 16 bits.
+        self.out = None if self.dtype == torch.float32 and not pinned else host(self.part, self.dtype, pinned)
+        #: Backward passes whose gradients are in `gradient`.
+        self.passes = 0
+        self.gradient = self.arrived
+        #: A flat copy on the parameters' device, while gradients of this bucket are made.
+        self.stage: Optional[torch.Tensor] = None
+        self.waiting = 0
+        #: Whether the last update has returned.
+        self.there = threading.Event()
+        self.there.set()
+        self.reset()
+        for slot in self.slots:
+            self.read_master(slot, None)
+
+    def reset(self) -> None:
+        """A backward pass may begin."""
+        self.waiting = sum(slot.handle is not None and slot.parameter.requires_grad for slot in self.slots)
+
+    def inside(self, slot: Slot) -> Optional[tuple[slice, slice]]:
+        """Where a parameter lies in this rank's part, and what of the flat parameter that is."""
+        begin, end = max(slot.start, self.start), min(slot.start + slot.count, self.start + self.part)
+        if begin >= end:
+            return None
+        return slice(begin - self.start, end - self.start), slice(begin - slot.start, end - slot.start)
+
+    def read_master(self, slot: Slot, only_changed: Optional[torch.Tensor]) -> None:
+        """Takes a parameter's values for the master's; with `only_changed` just where they are not its own rounded."""
+        where = self.inside(slot)
+        if where is None:
+            return
+        mine, theirs = where
+        values = slot.parameter.detach().reshape(-1)[theirs].to("cpu")
+        master = self.master[mine]
+        if only_changed is None:
+            master.copy_(values)
+        else:
+            master.copy_(torch.where(master.to(self.dtype) == values, master, values.float()))
+
+    def flat(self, stage: torch.Tensor, slot: Slot) -> torch.Tensor:
+        """A parameter's place in a flat copy, in its shape."""
+        return stage[slot.start : slot.start + slot.count].view(slot.parameter.shape)
+
+    def mine(self, stage: torch.Tensor) -> torch.Tensor:
+        """This rank's part of a flat copy."""
+        return stage[self.start : self.start + self.part]
+
+    def promote(self) -> None:
+        """From here on gradients are summed in 32 bits."""
+        if self.sums is None:
+            self.sums = self.arrived if self.dtype == torch.float32 and not self.pinned else host(self.part, torch.float32, False)
+        if self.sums is not self.gradient:
+            if self.passes > 0:
+                self.sums.copy_(self.gradient)
+            self.gradient = self.sums
+
+    def land(self, source: torch.Tensor) -> None:
+        """This rank's gradients of one backward pass have come."""
+        if self.passes == 0:
+            # Where sums were wanted once they will be again: a second pass then need not wait for the first.
+            self.gradient = self.arrived if self.sums is None else self.sums
+            if source is not self.gradient:
+                self.gradient.copy_(source)
+        else:
+            self.promote()
+            self.gradient.add_(source)
+        self.passes += 1
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """Stretches of this rank's part whose parameters take the same step now: start, count, step."""
+        found: list[tuple[int, int, int]] = []
+        for slot in self.slots:
+            where = self.inside(slot) if slot.has else None
+            if where is None:
+                continue
+            begin, end = where[0].start, where[0].stop
+            if found and found[-1][2] == slot.step + 1 and begin - found[-1][0] - found[-1][1] < ALIGN:
+                found[-1] = (found[-1][0], end - found[-1][0], slot.step + 1)
+            else:
+                found.append((begin, end - begin, slot.step + 1))
+        return found
+
+    def update(self, updater: Updater, rule: Numbering, runs: list, factors: tuple[float, float], gradient: torch.Tensor) -> None:
+        """The pass over memory. The new parameters are then in `out`, or in the master where that is what goes back."""
+        if runs:
+            moments = (self.first.data_ptr(), self.second.data_ptr())
+            updater.update(
+                rule, runs, factors, self.master.data_ptr(), moments, numbers(gradient), numbers(self.out), self.part
+            )
+
+    def hand_over(self) -> torch.Tensor:
+        """Gives this step's gradients away; the next ones come to other memory."""
+        gradient = self.gradient
+        if gradient is self.arrived:
+            fresh = host(self.part, self.dtype, self.pinned) if self.spares[0] is None else self.spares[0]
+            self.spares[0] = gradient
+            self.sums = fresh if self.sums is gradient else self.sums
+            self.arrived = fresh
+        else:
+            fresh = host(self.part, torch.float32, False) if self.spares[1] is None else self.spares[1]
+            self.spares[1] = gradient
+            self.sums = fresh
+        self.gradient = self.arrived
+        self.clear()
+        return gradient
+
+    def clear(self) -> None:
+        """Gradients are gone."""
+        self.passes = 0
+        for slot in self.slots:
+            slot.has = False
+
+
+def layout(group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int) -> list[Bucket]:
+    """Buckets of about `nbytes` for parameters in their order, which is about the order of the forward pass."""
+    buckets: list[Bucket] = []
+    run: list[torch.Tensor] = []
+    size = 0
+
+    def close() -> None:
+        nonlocal run, size
+        if run:
+            buckets.append(Bucket(group, run, rank, ranks))
+        run, size = [], 0
+
+    for parameter in parameters:
+        more = parameter.numel() * parameter.element_size()
+        if run and (size + more > nbytes or (parameter.dtype, parameter.device) != (run[0].dtype, run[0].device)):
+            close()
+        run.append(parameter)
+        size += more
+    close()
+    return buckets

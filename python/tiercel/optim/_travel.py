@@ -1,0 +1,156 @@
+"""How gradients get to the host and parameters back: plain copies on a processor; streams and events on a GPU.
+
+The part for GPUs has not been tried on a device yet. Everything there is ordered by events: the device's own work waits for
+copies, and the host waits for gradients alone, before it uses them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from ._buckets import Bucket, Slot
+
+#: Flat copies of gradients on a device at a time: one being filled, the others on their way.
+STAGES = 4
+
+
+class Here:
+    """Parameters in host memory."""
+
+    def __init__(self) -> None:
+        self.stages: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+
+    def stage(self, bucket: Bucket) -> torch.Tensor:
+        """A flat copy's memory, of zeros."""
+        free = self.stages.get((bucket.total, bucket.dtype))
+        return free.pop().zero_() if free else torch.zeros(bucket.total, dtype=bucket.dtype)
+
+    def free(self, bucket: Bucket) -> None:
+        """It is not needed any more."""
+        if bucket.stage is not None:
+            self.stages.setdefault((bucket.total, bucket.dtype), []).append(bucket.stage)
+
+    def out(self, bucket: Bucket, source: torch.Tensor) -> None:
+        """Gradients go to the host."""
+        bucket.land(source)
+
+    def settle(self, bucket: Bucket) -> None:
+        """They are there."""
+
+    def before(self, bucket: Bucket) -> None:
+        """What goes back may be written over."""
+
+    def moment(self) -> Any:
+        """Now, for copies that are begun later and may not overtake the model's work."""
+
+    def let(self, bucket: Bucket) -> None:
+        """What runs next finds this bucket's new parameters."""
+
+    def back(self, bucket: Bucket, changed: Optional[list[Slot]], moment: Any = None) -> torch.Tensor:
+        """Parameters go to the model, or, without a list, this rank's part to the device."""
+        values = bucket.master if bucket.out is None else bucket.out
+        for slot in changed or ():
+            where = bucket.inside(slot)
+            if where is not None:
+                slot.parameter.copy_(values[where[0]].view(slot.parameter.shape))
+        return values
+
+    def arrive(self) -> None:
+        """What runs next finds the new parameters."""
+
+
+class Device:
+    """Parameters in a GPU's memory; one stream for each direction."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.outward, self.inward = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        #: Free flat copies with the event after which they are; how many there are in all of each size.
+        self.stages: dict[tuple[int, torch.dtype], list[tuple[torch.Tensor, Any]]] = {}
+        self.made: dict[tuple[int, torch.dtype], int] = {}
+        self.landing: dict[int, Any] = {}
+        self.returning: dict[int, Any] = {}
+        self.last: Any = None
+
+    def stage(self, bucket: Bucket) -> torch.Tensor:
+        key = (bucket.total, bucket.dtype)
+        free, made = self.stages.setdefault(key, []), self.made.get(key, 0)
+        compute = torch.cuda.current_stream(self.device)
+        if free and (made >= STAGES or free[0][1].query()):
+            memory, event = free.pop(0)
+            compute.wait_event(event)
+            return memory.zero_()
+        self.made[key] = made + 1
+        return torch.zeros(bucket.total, dtype=bucket.dtype, device=self.device)
+
+    def free(self, bucket: Bucket) -> None:
+        if bucket.stage is not None:
+            # Whatever uses it has been queued on one of these streams; a third waits for both.
+            event = torch.cuda.Event()
+            compute = torch.cuda.current_stream(self.device)
+            self.outward.wait_stream(compute)
+            event.record(self.outward)
+            self.stages.setdefault((bucket.total, bucket.dtype), []).append((bucket.stage, event))
+
+    def out(self, bucket: Bucket, source: torch.Tensor) -> None:
+        self.settle(bucket)
+        if bucket.passes:
+            bucket.promote()  # the memory that gradients come to is about to be written over
+        self.outward.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.outward):
+            bucket.arrived.copy_(source, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(self.outward)
+        self.landing[id(bucket)] = event
+
+    def settle(self, bucket: Bucket) -> None:
+        event = self.landing.pop(id(bucket), None)
+        if event is not None:
+            event.synchronize()
+            bucket.land(bucket.arrived)
+
+    def before(self, bucket: Bucket) -> None:
+        event = self.returning.pop(id(bucket), None)
+        if event is not None:
+            event.synchronize()
+
+    def moment(self) -> Any:
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def let(self, bucket: Bucket) -> None:
+        event = self.returning.get(id(bucket))
+        if event is not None:
+            torch.cuda.current_stream(self.device).wait_event(event)
+
+    def back(self, bucket: Bucket, changed: Optional[list[Slot]], moment: Any = None) -> torch.Tensor:
+        # The model's own work on the old parameters comes first.
+        self.inward.wait_event(self.moment() if moment is None else moment)
+        with torch.cuda.stream(self.inward):
+            for slot in changed or ():
+                where = bucket.inside(slot)
+                if where is not None:
+                    values = bucket.out[where[0]].view(slot.parameter.shape)
+                    slot.parameter.copy_(values, non_blocking=True)
+            mine = bucket.out
+            if changed is None:
+                mine = bucket.out.to(self.device, non_blocking=True)
+            self.last = torch.cuda.Event()
+            self.last.record(self.inward)
+        self.returning[id(bucket)] = self.last
+        if changed is None:
+            torch.cuda.current_stream(self.device).wait_event(self.last)
+            mine.record_stream(torch.cuda.current_stream(self.device))
+        return mine
+
+    def arrive(self) -> None:
+        if self.last is not None:
+            torch.cuda.current_stream(self.device).wait_event(self.last)
+
+
+def road(device: torch.device) -> Here | Device:
+    """The way to and from a device."""
+    return Device(device) if device.type == "cuda" else Here()
