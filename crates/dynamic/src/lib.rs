@@ -15,11 +15,21 @@
 //! | `tape.rs` | a program that runs operator by operator: its events and its trace |
 //! | `blocks.rs` | execution blocks by Sentinel's equations, even splits, and the record that is predicted |
 //! | `learned/` | the paper's model: embedding, network, training, mapping, the record of misses |
+//! | `trie.rs` | recorded sequences in bounded memory |
+//! | `guess.rs` | the predictor of the next branch |
+//! | `plans.rs` | plans by path and bucket of sizes, the cost of a wrong guess, what to fetch for other paths |
+//! | `study.rs` | a workload with every rival |
+//! | `ground/` | one simulated card for all rivals: on demand, unified memory, DTR, L2L, ZeRO-Offload, blocks, plans |
 //! | `workloads/` | dynamic networks and generated samples |
 
 pub mod blocks;
+pub mod ground;
+pub mod guess;
 pub mod learned;
 pub mod operator;
+pub mod plans;
 pub mod structure;
+pub mod study;
 pub mod tape;
+pub mod trie;
 pub mod workloads;
