@@ -56,9 +56,24 @@ pub fn plan(trace: Arc<Trace>, machine: &Machine, model: &Model, limit: Bytes, c
     let machine = machine.clone().with_capacity(TierId(0), limit);
     let Care { rounds, time } = care;
     let request = Request { rounds, time, places: false, seeded: false, ..Request::default() };
-    let found = joint(&trace, &machine, model, &request).map_err(|error| error.to_string())?;
+    let found = joint(&used(&trace), &machine, model, &request).map_err(|error| error.to_string())?;
     let lives = Arc::new(Lifetimes::new(&trace));
-    Ok(Plan { trace, schedule: found.schedule, lives })
+    let lasts = |at: &usize| {
+        let used = !lives.uses(TensorId(*at as u32)).is_empty();
+        trace.tensors[*at].persistent && used && !found.schedule.away.contains(&(*at as u32))
+    };
+    let kept = (0..trace.tensors.len()).filter(lasts).map(|at| trace.tensors[at].bytes.0).sum();
+    Ok(Plan { schedule: found.schedule, lives, kept, trace })
+}
+
+/// The trace without parameters that its path does not use: they are on the host, and no plan has to make room for them.
+fn used(trace: &Trace) -> Trace {
+    let lives = Lifetimes::new(trace);
+    let mut trace = trace.clone();
+    for (at, tensor) in trace.tensors.iter_mut().enumerate() {
+        tensor.persistent &= !lives.uses(TensorId(at as u32)).is_empty();
+    }
+    trace
 }
 
 /// What each plan takes on each path, by simulation.

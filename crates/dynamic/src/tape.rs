@@ -122,6 +122,7 @@ impl Tape {
     pub fn parameter(&mut self, name: &str, dims: [u64; 3]) -> Parameter {
         assert!(self.steps.is_empty(), "parameters are declared first");
         let elements = dims.iter().product();
+        let name = format!("{}.{name}", self.parameters.len());
         let weight = self.tensor(format!("{name}.weight"), elements, Role::Weight, true);
         self.tensor(format!("{name}.momentum"), elements, Role::State, true);
         self.tensor(format!("{name}.variance"), elements, Role::State, true);

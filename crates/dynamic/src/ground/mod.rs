@@ -235,6 +235,17 @@ impl Play<'_> {
         self.ground.limit.saturating_sub(self.used + self.held)
     }
 
+    /// The same once what has left is given back.
+    pub fn free_now(&mut self) -> u64 {
+        self.settle();
+        self.free()
+    }
+
+    /// The card's memory.
+    pub fn limit(&self) -> u64 {
+        self.ground.limit
+    }
+
     /// The memory that will not be taken once all that leaves has left.
     pub fn free_soon(&self) -> u64 {
         self.free() + self.leaving.iter().map(|at| self.slots[*at].bytes).sum::<u64>()
@@ -329,6 +340,12 @@ impl Play<'_> {
                 continue;
             }
             let Some(first) = self.leaving.first().copied() else {
+                // What was to come early can come later.
+                let early = |at: &usize| self.slots[*at].coming.is_some() && self.slots[*at].locks == 0;
+                if let Some(early) = (0..self.slots.len()).find(early) {
+                    self.evict(early);
+                    continue;
+                }
                 let kernel = self.trace.kernels[self.step].name.clone();
                 return Err(Short { kernel, lacks: Bytes(bytes - free) });
             };

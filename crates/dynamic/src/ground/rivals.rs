@@ -1,6 +1,7 @@
 //! The rivals, each a few decisions on the same ground: on demand, unified memory, L2L, ZeRO-Offload, the blocks of
 //! DyNN-Offload, and a joint plan for a path that is believed to come (which is ours, and the oracle).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tiercel_core::Nanos;
@@ -143,11 +144,12 @@ impl Rival for ZeroOffload {
 }
 
 /// DyNN-Offload (section 6.4.5): two buffers of half the memory. While a block runs, what neither it nor the next one needs
-/// leaves, then what the next one needs comes; the next one begins when that is done. Where the network does something else than
+/// leaves, as far as room is wanted, then what the next one needs comes; the next one begins when that is done. Where the network does something else than
 /// was believed, what is missing comes on demand.
 #[derive(Clone, Debug)]
 pub struct Blocked {
     believed: Arc<Trace>,
+    lives: Lifetimes,
     blocks: Vec<usize>,
     agrees: bool,
     coming: Vec<usize>,
@@ -156,7 +158,7 @@ pub struct Blocked {
 impl Blocked {
     /// For a step that is believed to do this, cut so.
     pub fn new(believed: Arc<Trace>, blocks: Vec<usize>) -> Blocked {
-        Blocked { believed, blocks, agrees: true, coming: Vec::new() }
+        Blocked { lives: Lifetimes::new(&believed), believed, blocks, agrees: true, coming: Vec::new() }
     }
 
     /// Whether the step did what was believed, as far as it has gone.
@@ -181,8 +183,23 @@ impl Rival for Blocked {
         let soon = wanted(&believed, start(block + 1)..start(block + 2));
         let mut needed = vec![false; believed.tensors.len().max(play.trace.tensors.len())];
         now.iter().chain(&soon).for_each(|at| needed[*at] = true);
+        // Room for all that the two blocks use; what is wanted last leaves first.
+        let size = |at: &usize| believed.tensors[*at].bytes.0;
+        let held = |at: &usize| *at < play.trace.tensors.len() && play.is_fast(*at);
+        let wanted: u64 = (0..believed.tensors.len()).filter(|at| needed[*at] && !held(at)).map(|at| size(&at)).sum();
+        let here = tiercel_core::Step(step as u32);
+        let next = |at: &usize| {
+            let next = self.lives.next_use(tiercel_workload::TensorId(*at as u32), here);
+            next.map_or(u32::MAX, |step| step.0)
+        };
+        let mut unused: Vec<(u32, usize)> =
+            play.residents().into_iter().filter(|at| !needed[*at]).map(|at| (next(&at), at)).collect();
+        unused.sort_unstable_by(|a, b| b.cmp(a));
         let mut left = Vec::new();
-        for tensor in play.residents().into_iter().filter(|at| !needed[*at]) {
+        for (_, tensor) in unused {
+            if play.free_soon() >= wanted {
+                break;
+            }
             play.evict(tensor);
             left.push(tensor);
         }
@@ -206,6 +223,8 @@ pub struct Planned<'p> {
     believed: Option<Arc<Plan>>,
     turn: Box<dyn FnMut(&Trace, usize) -> Option<Arc<Plan>> + 'p>,
     fetches: Vec<(usize, usize)>,
+    /// What has to come because the step before left it away.
+    coming: VecDeque<usize>,
     /// How often belief had to change.
     pub turns: u32,
 }
@@ -219,6 +238,8 @@ pub struct Plan {
     pub schedule: Schedule,
     /// When its tensors are used.
     pub lives: Arc<Lifetimes>,
+    /// The bytes that outlive the step and that it has on the card from the beginning.
+    pub kept: u64,
 }
 
 impl<'p> Planned<'p> {
@@ -227,7 +248,7 @@ impl<'p> Planned<'p> {
         believed: Option<Arc<Plan>>,
         turn: impl FnMut(&Trace, usize) -> Option<Arc<Plan>> + 'p,
     ) -> Planned<'p> {
-        Planned { believed, turn: Box::new(turn), fetches: Vec::new(), turns: 0 }
+        Planned { believed, turn: Box::new(turn), fetches: Vec::new(), coming: VecDeque::new(), turns: 0 }
     }
 
     /// The same that fetches tensors before steps, where memory is free, for paths that may come instead.
@@ -243,6 +264,20 @@ impl<'p> Planned<'p> {
             }
             None => Victims::Oldest,
         };
+    }
+
+    /// Lets what is to come at the beginning of a step come, as far as there is room.
+    fn pump(&mut self, play: &mut Play<'_>) -> Result<(), Short> {
+        while let Some(tensor) = self.coming.front().copied() {
+            if !play.is_fast(tensor) {
+                if play.bytes(tensor) > play.free_now() {
+                    break;
+                }
+                play.fetch(tensor, &[])?;
+            }
+            self.coming.pop_front();
+        }
+        Ok(())
     }
 
     fn act(&self, play: &mut Play<'_>, acts: &[Act]) -> Result<(), Short> {
@@ -265,21 +300,27 @@ impl Rival for Planned<'_> {
     fn begin(&mut self, play: &mut Play<'_>) -> Result<(), Short> {
         self.adopt(play);
         let Some(plan) = self.believed.clone() else { return Ok(()) };
-        // What the plan wants away from the beginning leaves, and what it wants there comes, the first to be used first.
+        // What the plan wants away leaves, and of what the path does not use as much as there must be room for; what the plan
+        // wants there comes, the first to be used first, as room becomes free.
         plan.schedule.away.iter().for_each(|at| play.evict(*at as usize));
         let lasting = plan.trace.tensors.iter().take_while(|tensor| tensor.persistent).count();
         let first = |at: &usize| plan.lives.uses(tiercel_workload::TensorId(*at as u32)).first().map(|s| s.0);
         let mut there: Vec<(u32, usize)> = (0..lasting)
-            .filter(|at| !plan.schedule.away.contains(&(*at as u32)))
+            .filter(|at| !plan.schedule.away.contains(&(*at as u32)) && !play.is_fast(*at))
             .filter_map(|at| Some((first(&at)?, at)))
             .collect();
         there.sort_unstable();
-        for (_, at) in there {
-            if !play.is_fast(at) && play.bytes(at) <= play.free() {
-                play.fetch(at, &[])?;
+        self.coming = there.into_iter().map(|(_, at)| at).collect();
+        let fed = plan.schedule.fast_bytes.min(play.limit());
+        let born = fed.saturating_sub(plan.kept);
+        let wanted: u64 = self.coming.iter().map(|at| play.bytes(*at)).sum::<u64>() + born;
+        for at in (0..lasting).filter(|at| first(at).is_none()) {
+            if play.free_soon() >= wanted {
+                break;
             }
+            play.evict(at);
         }
-        Ok(())
+        self.pump(play)
     }
 
     fn before(&mut self, play: &mut Play<'_>, step: usize) -> Result<(), Short> {
@@ -291,6 +332,7 @@ impl Rival for Planned<'_> {
             self.believed = (self.turn)(play.trace, step);
             self.adopt(play);
         }
+        self.pump(play)?;
         if let Some(plan) = self.believed.clone() {
             self.act(play, &plan.schedule.steps[step].before)?;
         }
