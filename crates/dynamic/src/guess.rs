@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::trie::{NodeId, Trie};
 
 /// The hidden layer.
-const HIDDEN: usize = 64;
+const HIDDEN: usize = 96;
 /// Iterations that are kept to be learned again, and how many of them are with each new one.
 const KEPT: usize = 4096;
 const AGAIN: usize = 8;

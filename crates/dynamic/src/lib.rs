@@ -19,10 +19,12 @@
 //! | `guess.rs` | the predictor of the next branch |
 //! | `plans.rs` | plans by path and bucket of sizes, the cost of a wrong guess, what to fetch for other paths |
 //! | `study.rs` | a workload with every rival |
+//! | `exam.rs` | accuracy, misses and times of predictors |
 //! | `ground/` | one simulated card for all rivals: on demand, unified memory, DTR, L2L, ZeRO-Offload, blocks, plans |
 //! | `workloads/` | dynamic networks and generated samples |
 
 pub mod blocks;
+pub mod exam;
 pub mod ground;
 pub mod guess;
 pub mod learned;

@@ -141,8 +141,11 @@ impl Study {
 
     /// The course of a sample.
     pub fn course(&self, sample: &Sample) -> usize {
-        let bucket = self.bucket(sample);
-        let same = |course: &Course| course.way == sample.way && course.bucket == bucket;
+        self.at(sample.way, self.bucket(sample))
+    }
+
+    fn at(&self, way: usize, bucket: u32) -> usize {
+        let same = |course: &Course| course.way == way && course.bucket == bucket;
         self.courses.iter().position(same).expect("every bucket has its courses")
     }
 
@@ -156,14 +159,15 @@ impl Study {
         let record = |course: &Course| blocks::record(&course.taped.operators, &course.blocks, (how, &mut *ids));
         let mut record = record;
         let records: Vec<Vec<f32>> = self.courses.iter().map(&mut record).collect();
+        let buckets: Vec<u32> = self.courses.iter().map(|course| course.bucket).collect();
         match how {
-            Representation::Idioms => Known::new(&self.structure.matrix(), records),
+            Representation::Idioms => Known::new(&self.structure.matrix(), records, buckets),
             Representation::GlobalIds => {
                 let mut counts = HashMap::new();
                 for operator in self.courses.iter().flat_map(|course| &course.taped.operators) {
                     *counts.entry(ids.of(operator)).or_insert(0) += 1;
                 }
-                Known::new(&by_ids(&counts), records)
+                Known::new(&by_ids(&counts), records, buckets)
             }
         }
     }
@@ -313,7 +317,7 @@ impl Study {
                 likely.iter().filter(|(c, _)| Some(*c) != begun).map(|(c, p)| (&*self.plans[c], *p)).collect();
             let fetches = plan.as_ref().map(|plan| plans::hedge(plan, &others)).unwrap_or_default();
             let plans = &self.plans;
-            seen.trie.step(u64::from(bucket));
+            let courses: Vec<usize> = (0..self.workload.ways().len()).map(|way| self.at(way, bucket)).collect();
             let mut fed = 0;
             let mut rival = Planned::new(plan, |trace: &Trace, step| {
                 while fed <= step {
@@ -322,7 +326,7 @@ impl Study {
                 }
                 let crate::trie::Here::Known(node) = seen.trie.here() else { return None };
                 let leaf = seen.guess.likely(&seen.trie, node, &seen.features, 1).first()?.0;
-                plans.get(seen.courses.get(&leaf)?).cloned()
+                plans.get(&courses[*seen.ways.get(&leaf)?]).cloned()
             })
             .hedged(fetches);
             let outcome = ground.step(&trace, &mut rival)?;
@@ -331,8 +335,7 @@ impl Study {
             trace.kernels[fed..].iter().for_each(|kernel| {
                 seen.trie.step(symbol(kernel));
             });
-            let course = self.course(sample);
-            seen.ended(course);
+            seen.ended(sample.way);
             if at >= WARM {
                 sum.add(outcome, missed);
             }
@@ -346,13 +349,14 @@ const WARM: usize = 4;
 /// Paths that are thought of.
 const THOUGHT: usize = 4;
 
-/// What ours has seen of a program: the trie, the predictor, and which leaf is which course.
+/// What ours has seen of a program: the trie, the predictor, and which leaf is which way.
+/// Sizes are no part of it: sequences are the same in every bucket.
 pub struct Seen {
     /// The recorded sequences.
     pub trie: Trie,
     /// The predictor.
     pub guess: Guess,
-    courses: HashMap<NodeId, usize>,
+    ways: HashMap<NodeId, usize>,
     vectors: Vectors,
     features: Vec<f32>,
     symbols: HashMap<usize, Vec<Symbol>>,
@@ -370,7 +374,7 @@ impl Seen {
         Seen {
             trie: Trie::new(Limits::default()),
             guess: Guess::new(FEATURES, seed),
-            courses: HashMap::new(),
+            ways: HashMap::new(),
             vectors: Vectors::new(),
             features: Vec::new(),
             symbols: HashMap::new(),
@@ -383,27 +387,22 @@ impl Seen {
         self.features.resize(FEATURES, 0.0);
     }
 
-    /// The node at which sequences of a bucket begin.
-    fn start(&self, bucket: u32) -> Option<NodeId> {
-        self.trie.follow(self.trie.root(), u64::from(bucket))
-    }
-
     /// Inference and mapping in one: the courses that a sample may take, by probability.
     pub fn likely(&mut self, study: &Study, sample: &Sample) -> Vec<(usize, f32)> {
         self.read(sample);
-        let Some(start) = self.start(study.bucket(sample)) else { return Vec::new() };
-        let leaves = self.guess.likely(&self.trie, start, &self.features, THOUGHT);
-        leaves.into_iter().filter_map(|(leaf, p)| Some((*self.courses.get(&leaf)?, p))).collect()
+        let bucket = study.bucket(sample);
+        let leaves = self.guess.likely(&self.trie, self.trie.root(), &self.features, THOUGHT);
+        leaves.into_iter().filter_map(|(leaf, p)| Some((study.at(*self.ways.get(&leaf)?, bucket), p))).collect()
     }
 
-    /// The iteration under way has ended, and was this course.
-    fn ended(&mut self, course: usize) {
+    /// The iteration under way has ended, and went this way.
+    fn ended(&mut self, way: usize) {
         let (leaf, _, gone) = self.trie.end();
         for leaf in &gone {
-            self.courses.remove(leaf);
+            self.ways.remove(leaf);
         }
         if let Some(leaf) = leaf {
-            self.courses.insert(leaf, course);
+            self.ways.insert(leaf, way);
             self.guess.learn(&self.trie, &self.features, leaf, &gone);
         }
     }
@@ -414,11 +413,10 @@ impl Seen {
         let course = study.course(sample);
         let kernels = || study.courses[course].trace.kernels.iter().map(symbol).collect();
         let symbols = self.symbols.entry(course).or_insert_with(kernels).clone();
-        self.trie.step(u64::from(study.bucket(sample)));
         symbols.into_iter().for_each(|symbol| {
             self.trie.step(symbol);
         });
-        self.ended(course);
+        self.ended(sample.way);
     }
 }
 

@@ -159,12 +159,6 @@ impl Trie {
         self.nodes[slot as usize].children.iter().map(|child| self.nodes[*child as usize].id).collect()
     }
 
-    /// The node that an operation leads to from the end of a node's run, or the node itself where the run begins with it.
-    pub fn follow(&self, id: NodeId, symbol: Symbol) -> Option<NodeId> {
-        let child = self.ways.get(&(self.slot(id)?, symbol))?;
-        Some(self.nodes[*child as usize].id)
-    }
-
     /// How often a node has been gone through to the end of an iteration.
     pub fn count(&self, id: NodeId) -> u64 {
         self.slot(id).map_or(0, |slot| self.nodes[slot as usize].count)

@@ -5,7 +5,8 @@
 //! numbers), two hidden layers, 160 outputs. The paper counts 800 neurons, 512 of them hidden and 75 KB of memory: 512 is
 //! the sum of both hidden layers, and so it is here. One model serves all networks of a family.
 //!
-//! Where it deviates: outputs are trained on records that are scaled to mean 0 and variance 1. Mapping compares an output
+//! Where it deviates: outputs are trained on records that are scaled to mean 0 and variance 1 among the paths of one network
+//! and bucket of sizes, both of which are known before a sample runs. Mapping compares an output
 //! with the record of every path of the network, which are kept from when the path was first seen, instead of walking the
 //! structure anew; where no path matches exactly the nearest in all numbers is taken, because several paths often have the
 //! same number of operators.
@@ -14,7 +15,7 @@ pub mod misses;
 mod network;
 mod wide;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::blocks::{NUMBERS, OUTPUTS};
 use crate::operator::Nine;
@@ -36,11 +37,15 @@ pub struct Known {
     pooled: Vec<f32>,
     /// For each path, and bucket of sizes, what the model should say.
     records: Vec<Vec<f32>>,
+    /// The records scaled bucket by bucket, and what they were scaled by.
+    scaled: Vec<Vec<f32>>,
+    scales: BTreeMap<u32, (Vec<f32>, Vec<f32>)>,
+    buckets: Vec<u32>,
 }
 
 impl Known {
-    /// A network by the matrix of its structure and the records of its paths.
-    pub fn new(matrix: &[Nine], records: Vec<Vec<f32>>) -> Known {
+    /// A network by the matrix of its structure and the records of its paths, each with its bucket of sizes.
+    pub fn new(matrix: &[Nine], records: Vec<Vec<f32>>, buckets: Vec<u32>) -> Known {
         let mut pooled = Vec::with_capacity(POOLED);
         let half = matrix.len().div_ceil(2).max(1);
         for part in matrix.chunks(half) {
@@ -52,7 +57,19 @@ impl Known {
         pooled.resize(18, 0.0);
         pooled.extend([(matrix.len() as f32).ln_1p() / 10.0, zeros(matrix) / 16.0, 1.0]);
         pooled.resize(POOLED, 0.0);
-        Known { pooled, records }
+        let mut scales = BTreeMap::new();
+        for bucket in &buckets {
+            let of = || records.iter().zip(&buckets).filter(|(_, b)| *b == bucket).map(|(record, _)| record);
+            scales.entry(*bucket).or_insert_with(|| scales_of(of));
+        }
+        let scaled = |(record, bucket): (&Vec<f32>, &u32)| scale(record, &scales[bucket].0, &scales[bucket].1);
+        let scaled = records.iter().zip(&buckets).map(scaled).collect();
+        Known { pooled, records, scaled, scales, buckets }
+    }
+
+    /// The buckets of sizes of its records.
+    pub fn buckets(&self) -> &[u32] {
+        &self.buckets
     }
 
     /// The records of its paths.
@@ -81,38 +98,20 @@ pub struct Case<'a> {
 /// The learned model of one family.
 pub struct Learned {
     network: Network,
-    mean: Vec<f32>,
-    spread: Vec<f32>,
     vectors: Vectors,
-    /// Of each network, what is known of it, and its records as the model sees them.
-    networks: Vec<(Known, Vec<Vec<f32>>)>,
+    networks: Vec<Known>,
     scratch: (Vec<f32>, Vec<f32>, Vec<f32>),
 }
 
 impl Learned {
     /// A model with so many hidden neurons in two layers, before it has been trained, for these networks.
     pub fn new(networks: Vec<Known>, hidden: usize, seed: u64) -> Learned {
-        let records = || networks.iter().flat_map(|known| &known.records);
-        let count = records().count().max(1) as f32;
-        let (mut mean, mut spread) = (vec![0f32; OUTPUTS], vec![0f32; OUTPUTS]);
-        records().for_each(|record| mean.iter_mut().zip(record).for_each(|(m, x)| *m += x / count));
-        records().for_each(|record| {
-            let both = mean.iter().zip(record);
-            spread.iter_mut().zip(both).for_each(|(s, (m, x))| *s += (x - m) * (x - m) / count);
-        });
-        // What is the same in all records is known without a sample.
-        spread.iter_mut().for_each(|s| *s = if *s > 1e-9 { s.sqrt() } else { 0.0 });
-        let scaled = |record: &Vec<f32>| scale(record, &mean, &spread);
-        let networks =
-            networks.iter().map(|known| (known.clone(), known.records.iter().map(scaled).collect())).collect();
         let half = hidden / 2;
         Learned {
             network: Network::new(&[FEATURES, half, half, OUTPUTS], seed),
             vectors: Vectors::new(),
             scratch: Default::default(),
             networks,
-            mean,
-            spread,
         }
     }
 
@@ -125,11 +124,11 @@ impl Learned {
     pub fn train(&mut self, cases: &[Case<'_>], training: Training) {
         let mut inputs = Vec::with_capacity(cases.len() * FEATURES);
         for case in cases {
-            features(&self.vectors, case.sample, &self.networks[case.network].0, &mut inputs);
+            features(&self.vectors, case.sample, &self.networks[case.network], &mut inputs);
         }
         let networks = &self.networks;
         self.network.train(&inputs, training, &mut |at, out, derivative| {
-            let right = &networks[cases[at].network].1[cases[at].record];
+            let right = &networks[cases[at].network].scaled[cases[at].record];
             derivative.iter_mut().zip(out.iter().zip(right)).for_each(|(d, (x, y))| *d = (x - y) / NUMBERS as f32);
         });
     }
@@ -138,7 +137,7 @@ impl Learned {
     pub fn infer(&mut self, sample: &Sample, network: usize) -> &[f32] {
         let (input, scratch, out) = &mut self.scratch;
         input.clear();
-        features(&self.vectors, sample, &self.networks[network].0, input);
+        features(&self.vectors, sample, &self.networks[network], input);
         self.network.infer(input, scratch, out);
         out
     }
@@ -146,7 +145,7 @@ impl Learned {
     /// Mapping: which record an output means, of those that `fits` allows (the sizes of a batch are known before it runs).
     pub fn map(&self, output: &[f32], network: usize, fits: &dyn Fn(usize) -> bool) -> Option<usize> {
         let mut best = (f32::INFINITY, None);
-        for (at, record) in self.networks[network].1.iter().enumerate().filter(|(at, _)| fits(*at)) {
+        for (at, record) in self.networks[network].scaled.iter().enumerate().filter(|(at, _)| fits(*at)) {
             let mut sums = [0f32; 16];
             for (a, b) in output.chunks(16).zip(record.chunks(16)) {
                 for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
@@ -162,11 +161,12 @@ impl Learned {
     }
 
     /// An output in whole operators, block by block: what two outputs are compared by in the record of misses.
-    pub fn whole(&self, output: &[f32]) -> misses::Whole {
+    pub fn whole(&self, output: &[f32], network: usize, bucket: u32) -> misses::Whole {
+        let Some((mean, spread)) = self.networks[network].scales.get(&bucket) else { return Default::default() };
         let mut whole = [0; crate::blocks::BLOCKS];
         for (block, count) in whole.iter_mut().enumerate() {
             let at = block * NUMBERS;
-            *count = (output[at] * self.spread[at] + self.mean[at]).round() as i16;
+            *count = (output[at] * spread[at] + mean[at]).round() as i16;
         }
         whole
     }
@@ -176,6 +176,19 @@ impl Learned {
         let output = self.infer(sample, network).to_vec();
         self.map(&output, network, fits)
     }
+}
+
+/// The means and spreads of records; what is the same in all of them is known without a sample.
+fn scales_of<'r, I: Iterator<Item = &'r Vec<f32>>>(records: impl Fn() -> I) -> (Vec<f32>, Vec<f32>) {
+    let count = records().count().max(1) as f32;
+    let (mut mean, mut spread) = (vec![0f32; OUTPUTS], vec![0f32; OUTPUTS]);
+    records().for_each(|record| mean.iter_mut().zip(record).for_each(|(m, x)| *m += x / count));
+    records().for_each(|record| {
+        let both = mean.iter().zip(record);
+        spread.iter_mut().zip(both).for_each(|(s, (m, x))| *s += (x - m) * (x - m) / count);
+    });
+    spread.iter_mut().for_each(|s| *s = if *s > 1e-9 { s.sqrt() } else { 0.0 });
+    (mean, spread)
 }
 
 fn scale(record: &[f32], mean: &[f32], spread: &[f32]) -> Vec<f32> {

@@ -65,8 +65,10 @@ fn tree_lstm(path: &[u16], rows: u64, scale: Scale) -> Taped {
     let width = scale.of(1024, 32);
     let mut tape = Tape::new("tree-lstm");
     let leaves = tape.parameter("leaves", [300, width, 1]);
-    let kinds: Vec<Parameter> =
-        (0..5).map(|kind| tape.parameter(&format!("compose{kind}"), [2 * width, 5 * width, 1])).collect();
+    // Nodes of two, three and four children, as N-ary Tree-LSTMs have them.
+    let kinds: Vec<Parameter> = (2..5)
+        .map(|arity| tape.parameter(&format!("compose{arity}"), [arity * width, 5 * width, 1]))
+        .collect();
     let classes = tape.parameter("classes", [width, 5, 1]);
     let words = tape.input("words", [rows, 300, 1]);
     tape.layer("leaves");
@@ -76,8 +78,9 @@ fn tree_lstm(path: &[u16], rows: u64, scale: Scale) -> Taped {
         tape.branch(site as u32, *arm);
         if *arm == 1 {
             tape.layer(&format!("level{site}"));
-            let children = beside(&mut tape, &[below, state]);
-            let all = linear(&mut tape, children, kinds[site % kinds.len()], 5 * width);
+            let kind = site % kinds.len();
+            let children = beside(&mut tape, &[below, state, below, state][..kind + 2]);
+            let all = linear(&mut tape, children, kinds[kind], 5 * width);
             let cell = gates(&mut tape, "sigmoid", all, state);
             let kept = combine(&mut tape, "mul", cell, state);
             state = combine(&mut tape, "add", kept, cell);
