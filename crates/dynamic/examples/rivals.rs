@@ -16,7 +16,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let began = Instant::now();
         let mut study = Study::new(workload, &machine, &model, 0.5, Care::default());
         let longest = study.courses.iter().map(|c| c.taped.trace.kernels.len()).max().unwrap_or(0);
-        println!("{}: {} courses, {longest} kernels, peak {}", workload.name, study.courses.len(), study.peak);
+        println!(
+            "{}: {} courses, {longest} kernels, peak {}",
+            workload.name,
+            study.courses.len(),
+            study.peak
+        );
         let mut source = Source::new(workload, 5);
         let mut seen = Seen::default();
         source.take(3000).iter().for_each(|sample| seen.see(&study, sample));
@@ -45,7 +50,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             match sum {
                 Ok(sum) => println!(
                     "  {name:10} {:8.2} ms: again {:7.2}, stall {:7.2}, {} misses of {}",
-                    sum.seconds * 1e3, sum.again * 1e3, sum.stall * 1e3, sum.misses, sum.steps
+                    sum.seconds * 1e3,
+                    sum.again * 1e3,
+                    sum.stall * 1e3,
+                    sum.misses,
+                    sum.steps
                 ),
                 Err(short) => println!("  {name:10} {short}"),
             }

@@ -151,7 +151,11 @@ pub enum Representation {
 
 /// What the learned model should say of a trace that is cut so: for each block how many operators it has, and their idioms
 /// and dimensions added up. Dimensions are counted in thousands.
-pub fn record(operators: &[Arc<Operator>], blocks: &[usize], how: (Representation, &mut GlobalIds)) -> Vec<f32> {
+pub fn record(
+    operators: &[Arc<Operator>],
+    blocks: &[usize],
+    how: (Representation, &mut GlobalIds),
+) -> Vec<f32> {
     let (representation, ids) = how;
     let mut record = vec![0f32; OUTPUTS];
     for (at, start) in blocks.iter().take(BLOCKS).enumerate() {
@@ -195,9 +199,13 @@ mod tests {
                 assert!(blocks.len() > 1 && blocks.len() <= BLOCKS, "{} {}", workload.name, blocks.len());
                 for how in [Cut::Operators, Cut::Time, Cut::Sizes] {
                     let other = cut(&taped.trace, &machine, &model, fast, how);
-                    assert!(other.len() <= blocks.len() && other.windows(2).all(|p| p[0] < p[1]), "{other:?}");
+                    assert!(
+                        other.len() <= blocks.len() && other.windows(2).all(|p| p[0] < p[1]),
+                        "{other:?}"
+                    );
                 }
-                let record = record(&taped.operators, &blocks, (Representation::Idioms, &mut GlobalIds::default()));
+                let record =
+                    record(&taped.operators, &blocks, (Representation::Idioms, &mut GlobalIds::default()));
                 let counted: f32 = record.chunks(NUMBERS).map(|block| block[0]).sum();
                 assert_eq!(counted as usize, taped.trace.kernels.len());
             }

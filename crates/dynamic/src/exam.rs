@@ -60,7 +60,11 @@ pub fn train(studies: &[&Study], drawn: &[Drawn], setup: Setup) -> Learned {
 fn cases<'a>(studies: &[&Study], drawn: &'a [Drawn]) -> Vec<Case<'a>> {
     let of = |network: usize| {
         let study = studies[network];
-        drawn[network].trained.iter().map(move |sample| Case { sample, network, record: study.course(sample) })
+        drawn[network].trained.iter().map(move |sample| Case {
+            sample,
+            network,
+            record: study.course(sample),
+        })
     };
     (0..studies.len()).flat_map(of).collect()
 }
@@ -75,7 +79,8 @@ pub fn said(learned: &mut Learned, study: &Study, network: usize, sample: &Sampl
 pub fn accuracy(learned: &mut Learned, studies: &[&Study], drawn: &[Drawn]) -> Vec<f64> {
     let mut of = |network: usize| {
         let (study, tested) = (studies[network], &drawn[network].tested);
-        let right = tested.iter().filter(|sample| said(learned, study, network, sample) == study.course(sample));
+        let right =
+            tested.iter().filter(|sample| said(learned, study, network, sample) == study.course(sample));
         right.count() as f64 / tested.len() as f64
     };
     (0..studies.len()).map(&mut of).collect()
@@ -87,7 +92,8 @@ pub fn our_accuracy(study: &Study, drawn: &Drawn, passes: usize) -> (f64, Seen) 
     for _ in 0..passes {
         drawn.trained.iter().for_each(|sample| seen.see(study, sample));
     }
-    let right = drawn.tested.iter().filter(|sample| first(&mut seen, study, sample) == Some(study.course(sample)));
+    let right =
+        drawn.tested.iter().filter(|sample| first(&mut seen, study, sample) == Some(study.course(sample)));
     let share = right.count() as f64 / drawn.tested.len() as f64;
     (share, seen)
 }
@@ -132,7 +138,8 @@ pub fn misses(
         if missed.len().is_multiple_of(EVERY) {
             let mut lesson = missed[missed.len() - EVERY..].to_vec();
             lesson.extend((0..REFRESHED).map(|_| all[random.usize(0..all.len())]));
-            let training = Training { epochs: 2, rate: 3e-4, seed: missed.len() as u64, ..Training::default() };
+            let training =
+                Training { epochs: 2, rate: 3e-4, seed: missed.len() as u64, ..Training::default() };
             learned.train(&lesson, training);
         }
     }
@@ -171,7 +178,8 @@ pub fn times(learned: &mut Learned, study: &Study, network: usize, samples: &[Sa
     let inference = middle(samples, |sample| {
         std::hint::black_box(learned.infer(sample, network));
     });
-    let outputs: Vec<Vec<f32>> = samples.iter().map(|sample| learned.infer(sample, network).to_vec()).collect();
+    let outputs: Vec<Vec<f32>> =
+        samples.iter().map(|sample| learned.infer(sample, network).to_vec()).collect();
     let mut turn = 0;
     let mapping = middle(samples, |sample| {
         let bucket = study.bucket(sample);

@@ -52,7 +52,13 @@ impl Default for Care {
 }
 
 /// Plans a trace for so much memory.
-pub fn plan(trace: Arc<Trace>, machine: &Machine, model: &Model, limit: Bytes, care: Care) -> Result<Plan, String> {
+pub fn plan(
+    trace: Arc<Trace>,
+    machine: &Machine,
+    model: &Model,
+    limit: Bytes,
+    care: Care,
+) -> Result<Plan, String> {
     let machine = machine.clone().with_capacity(TierId(0), limit);
     let Care { rounds, time } = care;
     let request = Request { rounds, time, places: false, seeded: false, ..Request::default() };
@@ -93,7 +99,11 @@ impl Costs {
             ground.step(&begun.trace, &mut Planned::new(Some(Arc::clone(begun)), |_, _| None))?;
             Ok(ground.step(&path.trace, &mut own(begun))?.time.0 as f64)
         };
-        plans.iter().map(|begun| plans.iter().map(|path| cost(begun, path)).collect()).collect::<Result<_, _>>().map(Costs)
+        plans
+            .iter()
+            .map(|begun| plans.iter().map(|path| cost(begun, path)).collect())
+            .collect::<Result<_, _>>()
+            .map(Costs)
     }
 
     /// The time that a path takes when a plan was begun with.
@@ -111,7 +121,8 @@ impl Costs {
 
     /// The plan to begin with when paths have these probabilities.
     pub fn choose(&self, likely: &[(usize, f32)]) -> Option<usize> {
-        let expected = |begun: usize| likely.iter().map(|(path, p)| f64::from(*p) * self.0[begun][*path]).sum::<f64>();
+        let expected =
+            |begun: usize| likely.iter().map(|(path, p)| f64::from(*p) * self.0[begun][*path]).sum::<f64>();
         let candidates = likely.iter().map(|(path, _)| *path);
         candidates.min_by(|a, b| expected(*a).total_cmp(&expected(*b)))
     }
@@ -131,7 +142,8 @@ pub fn hedge(begun: &Plan, likely: &[(&Plan, f32)]) -> Vec<(usize, usize)> {
                 let id = used.tensor;
                 let lasts = (id.0 as usize) < begun.trace.tensors.len()
                     && begun.trace.tensors[id.0 as usize].persistent;
-                let soon = lasts && begun.lives.uses(TensorId(id.0)).iter().any(|step| (step.0 as usize) < parts + BEYOND);
+                let soon = lasts
+                    && begun.lives.uses(TensorId(id.0)).iter().any(|step| (step.0 as usize) < parts + BEYOND);
                 if lasts && !soon {
                     fetches.push((parts.saturating_sub(AHEAD), id.0 as usize));
                 }
@@ -152,7 +164,10 @@ mod tests {
         assert_eq!([1000, 801, 799, 641, 500].map(|size| bucket(size, 1000)), [0, 0, 1, 1, 3]);
         for size in 1..=1000 {
             let own = bucket(size, 1000);
-            assert!(size <= largest(own, 1000) && largest(own, 1000) as f64 <= size as f64 * WITHIN + 1.0, "{size}");
+            assert!(
+                size <= largest(own, 1000) && largest(own, 1000) as f64 <= size as f64 * WITHIN + 1.0,
+                "{size}"
+            );
         }
     }
 

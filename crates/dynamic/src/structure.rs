@@ -104,7 +104,9 @@ impl Structure {
         fn count(nodes: &[Node], limit: u64) -> u64 {
             let ways = |node: &Node| match node {
                 Node::Operator(_) => 1,
-                Node::Choice { arms, .. } => arms.values().map(|arm| count(arm, limit)).sum::<u64>().min(limit),
+                Node::Choice { arms, .. } => {
+                    arms.values().map(|arm| count(arm, limit)).sum::<u64>().min(limit)
+                }
             };
             nodes.iter().map(ways).fold(1u64, |all, ways| all.saturating_mul(ways).min(limit))
         }
@@ -113,7 +115,11 @@ impl Structure {
 
     /// The operators that a path leads over; `None` where an arm has not been seen.
     pub fn resolve(&self, path: &[u16]) -> Option<Vec<Arc<Operator>>> {
-        fn walk(nodes: &[Node], path: &mut std::slice::Iter<'_, u16>, out: &mut Vec<Arc<Operator>>) -> Option<()> {
+        fn walk(
+            nodes: &[Node],
+            path: &mut std::slice::Iter<'_, u16>,
+            out: &mut Vec<Arc<Operator>>,
+        ) -> Option<()> {
             for node in nodes {
                 match node {
                     Node::Operator(operator) => out.push(Arc::clone(operator)),

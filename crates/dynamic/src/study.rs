@@ -105,7 +105,13 @@ fn symbol(kernel: &Kernel) -> Symbol {
 
 impl Study {
     /// A workload on a machine with a share of what its largest path wants.
-    pub fn new(workload: &'static Workload, machine: &Machine, model: &Model, share: f64, care: Care) -> Study {
+    pub fn new(
+        workload: &'static Workload,
+        machine: &Machine,
+        model: &Model,
+        share: f64,
+        care: Care,
+    ) -> Study {
         let mut structure = Structure::default();
         let mut courses = Vec::new();
         let buckets = if workload.varies { 3 } else { 1 };
@@ -156,7 +162,8 @@ impl Study {
 
     /// What the learned model is told of the network.
     pub fn known(&self, how: Representation, ids: &mut GlobalIds) -> Known {
-        let record = |course: &Course| blocks::record(&course.taped.operators, &course.blocks, (how, &mut *ids));
+        let record =
+            |course: &Course| blocks::record(&course.taped.operators, &course.blocks, (how, &mut *ids));
         let mut record = record;
         let records: Vec<Vec<f32>> = self.courses.iter().map(&mut record).collect();
         let buckets: Vec<u32> = self.courses.iter().map(|course| course.bucket).collect();
@@ -311,13 +318,18 @@ impl Study {
             let ways: Vec<(usize, f32)> =
                 likely.iter().map(|(course, p)| (self.courses[*course].way, *p)).collect();
             let way = self.costs.as_ref().and_then(|costs| costs.choose(&ways));
-            let begun = way.and_then(|way| likely.iter().find(|(c, _)| self.courses[*c].way == way).map(|(c, _)| *c));
+            let begun =
+                way.and_then(|way| likely.iter().find(|(c, _)| self.courses[*c].way == way).map(|(c, _)| *c));
             let plan = begun.map(|course| Arc::clone(&self.plans[&course]));
-            let others: Vec<(&Plan, f32)> =
-                likely.iter().filter(|(c, _)| Some(*c) != begun).map(|(c, p)| (&*self.plans[c], *p)).collect();
+            let others: Vec<(&Plan, f32)> = likely
+                .iter()
+                .filter(|(c, _)| Some(*c) != begun)
+                .map(|(c, p)| (&*self.plans[c], *p))
+                .collect();
             let fetches = plan.as_ref().map(|plan| plans::hedge(plan, &others)).unwrap_or_default();
             let plans = &self.plans;
-            let courses: Vec<usize> = (0..self.workload.ways().len()).map(|way| self.at(way, bucket)).collect();
+            let courses: Vec<usize> =
+                (0..self.workload.ways().len()).map(|way| self.at(way, bucket)).collect();
             let mut fed = 0;
             let mut rival = Planned::new(plan, |trace: &Trace, step| {
                 while fed <= step {
@@ -392,7 +404,10 @@ impl Seen {
         self.read(sample);
         let bucket = study.bucket(sample);
         let leaves = self.guess.likely(&self.trie, self.trie.root(), &self.features, THOUGHT);
-        leaves.into_iter().filter_map(|(leaf, p)| Some((study.at(*self.ways.get(&leaf)?, bucket), p))).collect()
+        leaves
+            .into_iter()
+            .filter_map(|(leaf, p)| Some((study.at(*self.ways.get(&leaf)?, bucket), p)))
+            .collect()
     }
 
     /// The iteration under way has ended, and went this way.

@@ -298,14 +298,23 @@ impl Tape {
                 let gradient = self.gradient(parameter.weight, &mut reads, Role::Gradient);
                 let kind = format!("{}.backward-weight", step.kernel);
                 let operator = self.mirrored(&kind, &reads, &[gradient]);
-                self.kernel(&format!("{name}.wgrad"), &kind, &reads, &[gradient], step.flops, place, operator);
+                self.kernel(
+                    &format!("{name}.wgrad"),
+                    &kind,
+                    &reads,
+                    &[gradient],
+                    step.flops,
+                    place,
+                    operator,
+                );
                 if touched.iter().all(|(known, ..)| known.weight != parameter.weight) {
                     touched.push((parameter, gradient, step.layer));
                 }
             }
         }
         for (parameter, gradient, layer) in touched {
-            let states = [parameter.weight, TensorId(parameter.weight.0 + 1), TensorId(parameter.weight.0 + 2)];
+            let states =
+                [parameter.weight, TensorId(parameter.weight.0 + 1), TensorId(parameter.weight.0 + 2)];
             let name = format!("{}.update", self.trace.tensors[parameter.weight.0 as usize].name);
             let reads = [gradient, states[0], states[1], states[2]];
             let operator = self.mirrored("_fused_adamw", &reads, &states);

@@ -135,7 +135,8 @@ impl Trie {
 
     /// The most bytes that a trie within these limits takes, its tables included.
     pub fn most_bytes(limits: &Limits) -> usize {
-        let node = size_of::<Node>() + 2 * size_of::<((u32, Symbol), u32)>() + 2 * size_of::<(u32, u32)>() + 16;
+        let node =
+            size_of::<Node>() + 2 * size_of::<((u32, Symbol), u32)>() + 2 * size_of::<(u32, u32)>() + 16;
         limits.nodes * node + (limits.symbols + limits.longest) * 2 * size_of::<Symbol>()
     }
 
@@ -258,7 +259,8 @@ impl Trie {
     /// Enters what the lost iteration did after the last known operation, as a new leaf.
     fn enter(&mut self) -> u32 {
         let (slot, offset) = self.at;
-        let parent = if offset < self.nodes[slot as usize].label.len() { self.split(slot, offset) } else { slot };
+        let parent =
+            if offset < self.nodes[slot as usize].label.len() { self.split(slot, offset) } else { slot };
         let mut label = self.done.split_off(self.known);
         label.push(END);
         self.steps += label.len() as u64;

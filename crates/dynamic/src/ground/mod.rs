@@ -368,9 +368,14 @@ impl Play<'_> {
                 let here = Step(self.step as u32);
                 let uses = |lives: &Lifetimes| {
                     let id = TensorId(*at as u32);
-                    if lives.uses(id).binary_search(&here).is_ok() { Some(here) } else { lives.next_use(id, here) }
+                    if lives.uses(id).binary_search(&here).is_ok() {
+                        Some(here)
+                    } else {
+                        lives.next_use(id, here)
+                    }
                 };
-                let next = if known { uses(lives).map_or(u32::MAX, |step| step.0) } else { self.step as u32 + 64 };
+                let next =
+                    if known { uses(lives).map_or(u32::MAX, |step| step.0) } else { self.step as u32 + 64 };
                 (next, self.slots[*at].bytes, *at)
             }),
             Victims::Dropped => dtr::victim(self, all),
@@ -400,7 +405,9 @@ impl Play<'_> {
 
     /// A tensor's memory is given up; its bytes are lost if the host has none.
     pub fn drop(&mut self, tensor: usize) {
-        for ticket in [self.slots[tensor].coming.take(), self.slots[tensor].leaving.take()].into_iter().flatten() {
+        for ticket in
+            [self.slots[tensor].coming.take(), self.slots[tensor].leaving.take()].into_iter().flatten()
+        {
             self.ground.sim.cancel(ticket);
             self.ground.sim.forget(ticket);
             self.leaving.retain(|at| *at != tensor);

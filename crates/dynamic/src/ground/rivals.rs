@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tiercel_core::Nanos;
-use tiercel_plan::joint::Act;
 use tiercel_plan::Schedule;
+use tiercel_plan::joint::Act;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Lifetimes, Trace, lifetimes};
 
@@ -65,7 +65,8 @@ impl Rival for LayerByLayer {
 
     fn before(&mut self, play: &mut Play<'_>, step: usize) -> Result<(), Short> {
         let Some(believed) = self.believed.clone() else { return Ok(()) };
-        let same = |step: usize| believed.kernels.get(step).is_some_and(|k| alike(k, &play.trace.kernels[step]));
+        let same =
+            |step: usize| believed.kernels.get(step).is_some_and(|k| alike(k, &play.trace.kernels[step]));
         self.agrees &= same(step);
         let visit = |kernel: &Kernel| (kernel.layer, kernel.phase);
         let kernels = &play.trace.kernels;
@@ -186,7 +187,8 @@ impl Rival for Blocked {
         // Room for all that the two blocks use; what is wanted last leaves first.
         let size = |at: &usize| believed.tensors[*at].bytes.0;
         let held = |at: &usize| *at < play.trace.tensors.len() && play.is_fast(*at);
-        let wanted: u64 = (0..believed.tensors.len()).filter(|at| needed[*at] && !held(at)).map(|at| size(&at)).sum();
+        let wanted: u64 =
+            (0..believed.tensors.len()).filter(|at| needed[*at] && !held(at)).map(|at| size(&at)).sum();
         let here = tiercel_core::Step(step as u32);
         let next = |at: &usize| {
             let next = self.lives.next_use(tiercel_workload::TensorId(*at as u32), here);

@@ -62,7 +62,8 @@ impl Known {
             let of = || records.iter().zip(&buckets).filter(|(_, b)| *b == bucket).map(|(record, _)| record);
             scales.entry(*bucket).or_insert_with(|| scales_of(of));
         }
-        let scaled = |(record, bucket): (&Vec<f32>, &u32)| scale(record, &scales[bucket].0, &scales[bucket].1);
+        let scaled =
+            |(record, bucket): (&Vec<f32>, &u32)| scale(record, &scales[bucket].0, &scales[bucket].1);
         let scaled = records.iter().zip(&buckets).map(scaled).collect();
         Known { pooled, records, scaled, scales, buckets }
     }
@@ -129,7 +130,10 @@ impl Learned {
         let networks = &self.networks;
         self.network.train(&inputs, training, &mut |at, out, derivative| {
             let right = &networks[cases[at].network].scaled[cases[at].record];
-            derivative.iter_mut().zip(out.iter().zip(right)).for_each(|(d, (x, y))| *d = (x - y) / NUMBERS as f32);
+            derivative
+                .iter_mut()
+                .zip(out.iter().zip(right))
+                .for_each(|(d, (x, y))| *d = (x - y) / NUMBERS as f32);
         });
     }
 
@@ -162,7 +166,9 @@ impl Learned {
 
     /// An output in whole operators, block by block: what two outputs are compared by in the record of misses.
     pub fn whole(&self, output: &[f32], network: usize, bucket: u32) -> misses::Whole {
-        let Some((mean, spread)) = self.networks[network].scales.get(&bucket) else { return Default::default() };
+        let Some((mean, spread)) = self.networks[network].scales.get(&bucket) else {
+            return Default::default();
+        };
         let mut whole = [0; crate::blocks::BLOCKS];
         for (block, count) in whole.iter_mut().enumerate() {
             let at = block * NUMBERS;
@@ -172,7 +178,12 @@ impl Learned {
     }
 
     /// Which record a sample is said to follow.
-    pub fn predict(&mut self, sample: &Sample, network: usize, fits: &dyn Fn(usize) -> bool) -> Option<usize> {
+    pub fn predict(
+        &mut self,
+        sample: &Sample,
+        network: usize,
+        fits: &dyn Fn(usize) -> bool,
+    ) -> Option<usize> {
         let output = self.infer(sample, network).to_vec();
         self.map(&output, network, fits)
     }

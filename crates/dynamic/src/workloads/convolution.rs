@@ -73,7 +73,9 @@ fn tree_cnn(path: &[u16], rows: u64, scale: Scale) -> Taped {
     let mut tape = Tape::new("tree-cnn");
     let root = Stage::new(&mut tape, "root", 3, width, 3);
     let branches: Vec<Stage> = (0..BRANCHES)
-        .map(|branch| Stage::new(&mut tape, &format!("branch{branch}"), width, 2 * width, 3 + u64::from(branch)))
+        .map(|branch| {
+            Stage::new(&mut tape, &format!("branch{branch}"), width, 2 * width, 3 + u64::from(branch))
+        })
         .collect();
     let leaves: Vec<Stage> = (0..BRANCHES * LEAVES)
         .map(|leaf| {
@@ -105,8 +107,9 @@ fn early_exit(path: &[u16], rows: u64, scale: Scale) -> Taped {
             Stage::new(&mut tape, &format!("stage{stage}"), inputs, at(stage), 3)
         })
         .collect();
-    let exits: Vec<Parameter> =
-        (0..EXITS as u64).map(|stage| tape.parameter(&format!("exit{stage}"), [at(stage), 1000, 1])).collect();
+    let exits: Vec<Parameter> = (0..EXITS as u64)
+        .map(|stage| tape.parameter(&format!("exit{stage}"), [at(stage), 1000, 1]))
+        .collect();
     let mut x = tape.input("images", [rows, 3, side * side]);
     for (stage, arm) in path.iter().enumerate() {
         tape.branch(stage as u32, *arm);

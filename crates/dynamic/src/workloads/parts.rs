@@ -29,8 +29,7 @@ pub(super) fn apply(tape: &mut Tape, name: &str, x: Value) -> Value {
 pub(super) fn combine(tape: &mut Tape, name: &str, a: Value, b: Value) -> Value {
     let elements = a.dims.iter().product();
     let keeps = if name == "add" { Keeps::Nothing } else { Keeps::Inputs };
-    let form =
-        Form { aten: name, kernel: name, parameter: None, out: a.dims, flops: elements, keeps };
+    let form = Form { aten: name, kernel: name, parameter: None, out: a.dims, flops: elements, keeps };
     tape.run(&[a, b], form)
 }
 
@@ -52,14 +51,7 @@ pub(super) fn gates(tape: &mut Tape, name: &str, x: Value, state: Value) -> Valu
 pub(super) fn beside(tape: &mut Tape, parts: &[Value]) -> Value {
     let width = parts.iter().map(|part| part.dims[1]).sum();
     let out = [parts[0].dims[0], width, 1];
-    let form = Form {
-        aten: "cat",
-        kernel: "concat",
-        parameter: None,
-        out,
-        flops: 0,
-        keeps: Keeps::Nothing,
-    };
+    let form = Form { aten: "cat", kernel: "concat", parameter: None, out, flops: 0, keeps: Keeps::Nothing };
     tape.run(parts, form)
 }
 

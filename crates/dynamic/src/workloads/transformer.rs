@@ -113,7 +113,13 @@ impl Layer {
     }
 }
 
-fn attended(tape: &mut Tape, x: Value, (qkv, mixed): (&[Parameter; 3], Parameter), width: u64, words: u64) -> Value {
+fn attended(
+    tape: &mut Tape,
+    x: Value,
+    (qkv, mixed): (&[Parameter; 3], Parameter),
+    width: u64,
+    words: u64,
+) -> Value {
     let parts = qkv.map(|weight| linear(tape, x, weight, width));
     let y = attention(tape, parts, words, HEADS);
     let y = linear(tape, y, mixed, width);

@@ -12,6 +12,7 @@
 mod autotm;
 mod bench;
 mod cachedarrays;
+mod dynn_offload;
 mod hm_keeper;
 mod redl;
 mod sentinel;
@@ -42,8 +43,8 @@ pub struct Paper {
 }
 
 /// Every paper.
-pub static ALL: [Paper; 5] =
-    [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER, hm_keeper::PAPER];
+pub static ALL: [Paper; 6] =
+    [autotm::PAPER, cachedarrays::PAPER, redl::PAPER, sentinel::PAPER, hm_keeper::PAPER, dynn_offload::PAPER];
 
 /// What a paper says of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
