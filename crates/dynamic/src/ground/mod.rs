@@ -525,6 +525,7 @@ impl Play<'_> {
             }
         }
         self.depth = depth;
+        debug_assert!(self.used <= self.ground.limit, "memory is never exceeded");
         let took = self.compute(kernel, step);
         if again {
             self.outcome.again += took;
