@@ -15,7 +15,7 @@ use crate::ground::{
     Blocked, Demand, Dtr, Ground, LayerByLayer, Outcome, Plan, Planned, Rival, Short, ZeroOffload,
 };
 use crate::guess::Guess;
-use crate::learned::{FEATURES, Known, by_ids, features};
+use crate::learned::{FEATURES, Known, by_ids};
 use crate::operator::GlobalIds;
 use crate::plans::{self, Care, Costs};
 use crate::structure::Structure;
@@ -433,11 +433,4 @@ impl Seen {
         });
         self.ended(sample.way);
     }
-}
-
-/// The features of a sample in a network, for whoever times a predictor.
-pub fn features_of(vectors: &Vectors, sample: &Sample, known: &Known) -> Vec<f32> {
-    let mut out = Vec::with_capacity(FEATURES);
-    features(vectors, sample, known, &mut out);
-    out
 }

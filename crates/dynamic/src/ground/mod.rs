@@ -174,7 +174,6 @@ impl Ground {
             used,
             victims: Victims::Oldest,
             paged: false,
-            held: 0,
             leaving: Vec::new(),
             revived: Vec::new(),
             step: 0,
@@ -213,8 +212,6 @@ pub struct Play<'g> {
     pub victims: Victims,
     /// Whether bytes come page by page.
     pub paged: bool,
-    /// Memory that nobody may use.
-    held: u64,
     /// Copies out that have not ended, in order.
     leaving: Vec<usize>,
     /// What was made again though no kernel of its own wants it.
@@ -225,14 +222,14 @@ pub struct Play<'g> {
 }
 
 impl Play<'_> {
-    /// How many tensors the card has, whether they are there or on their way.
+    /// Whether the card has memory for a tensor, which may be on its way.
     pub fn is_fast(&self, tensor: usize) -> bool {
         self.slots[tensor].fast
     }
 
     /// The memory that is not taken; what is leaving is still there.
     pub fn free(&self) -> u64 {
-        self.ground.limit.saturating_sub(self.used + self.held)
+        self.ground.limit.saturating_sub(self.used)
     }
 
     /// The same once what has left is given back.
@@ -415,8 +412,7 @@ impl Play<'_> {
         self.give_back(tensor);
     }
 
-    /// Gives up what a plan drops: what no kernel has made yet or the host has not is not lost for good, because it can be made
-    /// again; anything that outlives steps stays.
+    /// Gives up what a plan drops: what the host has, and what can be made again. What outlives steps and has no copy stays.
     pub fn drop_if_made_again(&mut self, tensor: usize) {
         if self.slots[tensor].copy || !self.trace.tensors[tensor].persistent {
             self.drop(tensor);

@@ -35,12 +35,9 @@ const POOLED: usize = FEATURES - VECTOR - LENGTHS;
 pub struct Known {
     /// Pooled rows of the structure's matrix.
     pooled: Vec<f32>,
-    /// For each path, and bucket of sizes, what the model should say.
-    records: Vec<Vec<f32>>,
-    /// The records scaled bucket by bucket, and what they were scaled by.
+    /// For each path, and bucket of sizes, what the model should say; scaled bucket by bucket, and what by.
     scaled: Vec<Vec<f32>>,
     scales: BTreeMap<u32, (Vec<f32>, Vec<f32>)>,
-    buckets: Vec<u32>,
 }
 
 impl Known {
@@ -65,17 +62,7 @@ impl Known {
         let scaled =
             |(record, bucket): (&Vec<f32>, &u32)| scale(record, &scales[bucket].0, &scales[bucket].1);
         let scaled = records.iter().zip(&buckets).map(scaled).collect();
-        Known { pooled, records, scaled, scales, buckets }
-    }
-
-    /// The buckets of sizes of its records.
-    pub fn buckets(&self) -> &[u32] {
-        &self.buckets
-    }
-
-    /// The records of its paths.
-    pub fn records(&self) -> &[Vec<f32>] {
-        &self.records
+        Known { pooled, scaled, scales }
     }
 }
 
@@ -97,6 +84,7 @@ pub struct Case<'a> {
 }
 
 /// The learned model of one family.
+#[derive(Clone)]
 pub struct Learned {
     network: Network,
     vectors: Vectors,

@@ -57,17 +57,16 @@ fn rows<const R: usize>(row: usize, k: usize, n: usize, a: &[f32], b: &[f32], c:
         let mut sums = [[0f32; COLUMNS]; R];
         for at in 0..k {
             let line = &b[at * n + column..at * n + column + COLUMNS];
-            for r in 0..R {
+            for (r, sums) in sums.iter_mut().enumerate() {
                 let factor = a[r * k + at];
-                for j in 0..COLUMNS {
-                    sums[r][j] += factor * line[j];
+                for (sum, x) in sums.iter_mut().zip(line) {
+                    *sum += factor * x;
                 }
             }
         }
-        for r in 0..R {
-            for j in 0..COLUMNS {
-                c[r * n + column + j] += sums[r][j];
-            }
+        for (r, sums) in sums.iter().enumerate() {
+            let out = &mut c[r * n + column..r * n + column + COLUMNS];
+            out.iter_mut().zip(sums).for_each(|(x, sum)| *x += sum);
         }
         column += COLUMNS;
     }

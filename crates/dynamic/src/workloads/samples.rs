@@ -162,6 +162,7 @@ fn table(shares: &[f64], seed: u64) -> Vec<usize> {
 }
 
 /// The vectors of words.
+#[derive(Clone)]
 pub struct Vectors(Vec<f32>);
 
 impl Default for Vectors {
