@@ -51,25 +51,35 @@ impl Default for Care {
     }
 }
 
+/// What becomes of parameters that a path does not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unused {
+    /// They leave where room is wanted, and come when another path wants them.
+    Leave,
+    /// They stay on the card, and the plan does with what they leave.
+    Stay,
+}
+
 /// Plans a trace for so much memory.
 pub fn plan(
     trace: Arc<Trace>,
     machine: &Machine,
     model: &Model,
     limit: Bytes,
-    care: Care,
+    (care, unused): (Care, Unused),
 ) -> Result<Plan, String> {
     let machine = machine.clone().with_capacity(TierId(0), limit);
     let Care { rounds, time } = care;
     let request = Request { rounds, time, places: false, seeded: false, ..Request::default() };
-    let found = joint(&used(&trace), &machine, model, &request).map_err(|error| error.to_string())?;
+    let planned = if unused == Unused::Leave { used(&trace) } else { Trace::clone(&trace) };
+    let found = joint(&planned, &machine, model, &request).map_err(|error| error.to_string())?;
     let lives = Arc::new(Lifetimes::new(&trace));
     let lasts = |at: &usize| {
         let used = !lives.uses(TensorId(*at as u32)).is_empty();
         trace.tensors[*at].persistent && used && !found.schedule.away.contains(&(*at as u32))
     };
     let kept = (0..trace.tensors.len()).filter(lasts).map(|at| trace.tensors[at].bytes.0).sum();
-    Ok(Plan { schedule: found.schedule, lives, kept, trace })
+    Ok(Plan { schedule: found.schedule, lives, kept, trace, all_stay: unused == Unused::Stay })
 }
 
 /// The trace without parameters that its path does not use: they are on the host, and no plan has to make room for them.

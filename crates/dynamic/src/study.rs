@@ -17,12 +17,12 @@ use crate::ground::{
 use crate::guess::Guess;
 use crate::learned::{FEATURES, Known, by_ids};
 use crate::operator::GlobalIds;
-use crate::plans::{self, Care, Costs};
+use crate::plans::{self, Care, Costs, Unused};
 use crate::structure::Structure;
 use crate::tape::Taped;
 use crate::trie::{Limits, NodeId, Symbol, Trie};
 use crate::workloads::samples::Vectors;
-use crate::workloads::{Sample, Scale, Workload};
+use crate::workloads::{Sample, Scale, Source, Workload};
 
 /// A path of a workload in one bucket of sizes.
 pub struct Course {
@@ -53,6 +53,8 @@ pub struct Study {
     model: Model,
     plans: HashMap<usize, Arc<Plan>>,
     costs: Option<Costs>,
+    /// What becomes of unused parameters, once it has been decided.
+    unused: Option<Unused>,
     traces: HashMap<(usize, u64), Arc<Trace>>,
     care: Care,
 }
@@ -140,6 +142,7 @@ impl Study {
             model: model.clone(),
             plans: HashMap::new(),
             costs: None,
+            unused: None,
             traces: HashMap::new(),
             care,
         }
@@ -195,14 +198,38 @@ impl Study {
             return Ok(Arc::clone(plan));
         }
         let trace = Arc::clone(&self.courses[course].trace);
-        let made = plans::plan(trace, &self.machine, &self.model, self.limit, self.care);
+        let unused = self.unused.unwrap_or(Unused::Leave);
+        let made = plans::plan(trace, &self.machine, &self.model, self.limit, (self.care, unused));
         let plan = made.map_err(|why| Short { kernel: why, lacks: Bytes::ZERO })?;
         Ok(Arc::clone(self.plans.entry(course).or_insert(Arc::new(plan))))
+    }
+
+    /// Decides what becomes of unused parameters: what takes less over some steps, by simulation.
+    fn decide(&mut self) {
+        if self.unused.is_some() {
+            return;
+        }
+        let samples = Source::new(self.workload, 999).take(WARM + 12);
+        let mut best: Option<(f64, Unused, HashMap<usize, Arc<Plan>>)> = None;
+        for unused in [Unused::Leave, Unused::Stay] {
+            self.unused = Some(unused);
+            self.plans.clear();
+            if let Ok(sum) = self.oracle(&samples)
+                && best.as_ref().is_none_or(|(seconds, ..)| sum.seconds < *seconds)
+            {
+                best = Some((sum.seconds, unused, std::mem::take(&mut self.plans)));
+            }
+        }
+        self.unused = Some(Unused::Leave);
+        if let Some((_, unused, plans)) = best {
+            (self.unused, self.plans) = (Some(unused), plans);
+        }
     }
 
     /// The courses of one bucket, by way, with the costs of each plan on each path.
     pub fn costs(&mut self) -> Result<&Costs, Short> {
         if self.costs.is_none() {
+            self.decide();
             let of: Vec<usize> = (0..self.courses.len()).filter(|at| self.courses[*at].bucket == 0).collect();
             let plans: Result<Vec<_>, _> = of.into_iter().map(|at| self.plan(at)).collect();
             self.costs = Some(Costs::of(&plans?, &self.machine, &self.model, self.limit)?);
@@ -263,6 +290,7 @@ impl Study {
 
     /// Whoever knows the path: the joint plan of each sample's own course.
     pub fn oracle(&mut self, samples: &[Sample]) -> Result<Sum, Short> {
+        self.decide();
         let mut ground = self.ground();
         let mut sum = Sum::default();
         for (at, sample) in samples.iter().enumerate() {

@@ -242,6 +242,8 @@ pub struct Plan {
     pub lives: Arc<Lifetimes>,
     /// The bytes that outlive the step and that it has on the card from the beginning.
     pub kept: u64,
+    /// Whether it leaves parameters that it does not use where they are.
+    pub all_stay: bool,
 }
 
 impl<'p> Planned<'p> {
@@ -317,7 +319,7 @@ impl Rival for Planned<'_> {
         let born = fed.saturating_sub(plan.kept);
         let wanted: u64 = self.coming.iter().map(|at| play.bytes(*at)).sum::<u64>() + born;
         for at in (0..lasting).filter(|at| first(at).is_none()) {
-            if play.free_soon() >= wanted {
+            if plan.all_stay || play.free_soon() >= wanted {
                 break;
             }
             play.evict(at);
