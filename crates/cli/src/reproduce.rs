@@ -27,7 +27,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The paper: autotm, cachedarrays, hm-ann, hm-keeper, redl, sentinel, warpx-pm or zero-offload
+    /// The paper: autotm, cachedarrays, dynn-offload, hm-ann, hm-keeper, redl, sentinel, warpx-pm or zero-offload
     #[arg(value_name = "PAPER")]
     paper: String,
     /// The time after which a planner's best plan so far is taken

@@ -36,7 +36,7 @@ fn names_that_do_not_exist() {
         "compare vgg19 --machine optane",
         2,
         expect![[r#"
-        tiercel: no machine `optane`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, h200, cxl, dram-throttled
+        tiercel: no machine `optane`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, rtx6000, h200, cxl, dram-throttled
     "#]],
     );
     check(
@@ -64,7 +64,7 @@ fn names_that_do_not_exist() {
         "reproduce everything",
         2,
         expect![[r#"
-            tiercel: no paper `everything`; there are autotm, cachedarrays, redl, sentinel, hm-keeper, warpx-pm, zero-offload
+            tiercel: no paper `everything`; there are autotm, cachedarrays, redl, sentinel, hm-keeper, warpx-pm, zero-offload, dynn-offload
         "#]],
     );
 }

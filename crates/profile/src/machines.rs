@@ -4,7 +4,7 @@ use tiercel_core::{Machine, MachineError};
 use tiercel_workload::spelling::nearest;
 
 /// Every shipped machine: its name, and its file.
-pub const ALL: [(&str, &str); 10] = [
+pub const ALL: [(&str, &str); 11] = [
     ("optane-autotm", include_str!("../../../machines/optane-autotm.toml")),
     ("optane-cachedarrays", include_str!("../../../machines/optane-cachedarrays.toml")),
     ("optane-sentinel", include_str!("../../../machines/optane-sentinel.toml")),
@@ -12,6 +12,7 @@ pub const ALL: [(&str, &str); 10] = [
     ("optane-4tier", include_str!("../../../machines/optane-4tier.toml")),
     ("optane-4tier-emulated", include_str!("../../../machines/optane-4tier-emulated.toml")),
     ("v100", include_str!("../../../machines/v100.toml")),
+    ("rtx6000", include_str!("../../../machines/rtx6000.toml")),
     ("h200", include_str!("../../../machines/h200.toml")),
     ("cxl", include_str!("../../../machines/cxl.toml")),
     ("dram-throttled", include_str!("../../../machines/dram-throttled.toml")),

@@ -12,6 +12,7 @@
 mod autotm;
 mod bench;
 mod cachedarrays;
+mod dynn_offload;
 mod hm_keeper;
 mod redl;
 mod sentinel;
@@ -44,7 +45,7 @@ pub struct Paper {
 }
 
 /// Every paper.
-pub static ALL: [Paper; 7] = [
+pub static ALL: [Paper; 8] = [
     autotm::PAPER,
     cachedarrays::PAPER,
     redl::PAPER,
@@ -52,6 +53,7 @@ pub static ALL: [Paper; 7] = [
     hm_keeper::PAPER,
     warpx_pm::PAPER,
     zero_offload::PAPER,
+    dynn_offload::PAPER,
 ];
 
 /// What a paper says of one figure.
