@@ -58,7 +58,8 @@ impl Group {
         }
     }
 
-    fn limit_file(&self) -> PathBuf {
+    /// The file that has the limit.
+    pub fn limit_file(&self) -> PathBuf {
         self.folder.join(if self.version == 1 { "memory.limit_in_bytes" } else { "memory.max" })
     }
 

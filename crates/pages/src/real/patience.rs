@@ -6,7 +6,8 @@
 //! Where swap is really full, the kernel decides, as it does without a keeper.
 //!
 //! A program must not wait for a keeper that was killed: a shell with nothing to do but to wait for the end of a pipe, which
-//! comes when the keeper is gone however it went, gives the decision back to the kernel then.
+//! comes when the keeper is gone however it went, takes the limit away then and gives the decision back to the kernel: at the
+//! limit and alone it might end the program, as it was seen to do.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -33,7 +34,8 @@ impl Patience {
         group.wait_when_full(true)?;
         let mut shell = Command::new("/bin/sh");
         // An interrupt at a terminal is for the keeper and its command.
-        shell.arg("-c").arg("trap \"\" INT TERM HUP; read -r _; echo 0 > \"$0\"").arg(group.oom_control());
+        let script = "trap '' INT TERM HUP; read -r _; echo -1 > \"$1\"; echo 0 > \"$0\"";
+        shell.arg("-c").arg(script).arg(group.oom_control()).arg(group.limit_file());
         let watcher = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         match watcher {
             Ok(watcher) => Ok(Patience { group: group.clone(), limit, more: 0, watcher, on: true }),
