@@ -74,7 +74,7 @@ impl<'py> Array<'py> {
     fn labels(object: &Bound<'py, PyAny>) -> PyResult<Array<'py>> {
         let array = Array::of(object)?;
         match (array.kind.as_str(), array.shape.len()) {
-            ("<u8", 1) if array.address % align_of::<u64>() == 0 => Ok(array),
+            ("<u8", 1) if array.address.is_multiple_of(align_of::<u64>()) => Ok(array),
             (kind, _) => Err(PyTypeError::new_err(format!("labels are one row of uint64, not {kind}"))),
         }
     }
@@ -94,7 +94,7 @@ impl<'py> Array<'py> {
     }
 
     fn longs(&self) -> &[u64] {
-        if self.len() == 0 || self.kind != "<u8" || self.address % align_of::<u64>() != 0 {
+        if self.len() == 0 || self.kind != "<u8" || !self.address.is_multiple_of(align_of::<u64>()) {
             return &[];
         }
         // SAFETY: as in `bytes`; `labels` has seen to it that the address is aligned.
