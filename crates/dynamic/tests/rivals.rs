@@ -43,10 +43,9 @@ fn ours_is_ahead_of_the_blind_and_near_the_oracle() {
         let oracle = study.oracle(&samples).expect("it fits");
         assert!(found.seconds < 1.1 * oracle.seconds, "{name}: {found:?} {oracle:?}");
         let roomy = study.roomy(&samples).expect("it fits");
-        assert!(
-            oracle.compute == roomy.compute && demand.compute == roomy.compute,
-            "{name}: kernels are the same"
-        );
+        // Copies beside kernels slow them a little.
+        let same = |sum: Sum| (sum.compute / roomy.compute - 1.0).abs() < 0.03;
+        assert!(same(oracle) && same(demand), "{name}: {oracle:?} {demand:?} {roomy:?}");
         let unified = study.unified(&samples).expect("it fits");
         assert!(unified.seconds > demand.seconds, "{name}: faults cost time");
         assert!(roomy.seconds <= 1.05 * oracle.seconds, "{name}");
