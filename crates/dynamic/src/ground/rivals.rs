@@ -219,11 +219,14 @@ impl Rival for Blocked {
     }
 }
 
+/// Says what to believe from a step on, for a trace that is not what was believed.
+type Turn<'p> = dyn FnMut(&Trace, usize) -> Option<Arc<Plan>> + 'p;
+
 /// A joint plan for the trace that is believed to come. When the step does something else, `turn` says what to believe
 /// from there on.
 pub struct Planned<'p> {
     believed: Option<Arc<Plan>>,
-    turn: Box<dyn FnMut(&Trace, usize) -> Option<Arc<Plan>> + 'p>,
+    turn: Box<Turn<'p>>,
     fetches: Vec<(usize, usize)>,
     /// What has to come because the step before left it away.
     coming: VecDeque<usize>,
