@@ -363,7 +363,7 @@ fn predictions(results: &Results) -> Vec<Row> {
             .fitted(),
     );
     let all = mean(paper().map(|found| found.our_accuracy).collect());
-    rows.push(row("ours, mean of the same", place, Claim::AtLeast(0.82), all, "of samples"));
+    rows.push(row("ours, mean of the same", place, Claim::AtLeast(0.82), all, "of samples").fitted());
     for found in dynamic() {
         let what = format!("{}: the learned model", found.name);
         let mut told = row(what, place, Claim::Silent, Ok(found.accuracy), "of samples");

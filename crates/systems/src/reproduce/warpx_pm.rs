@@ -34,7 +34,7 @@ pub(super) const PAPER: Paper = Paper {
         "One or two helper threads of a rank take 5 and 10 % from the computation, three and four 25 and 35 %: section 7.4.2 says less than \
          10 and more than 20.",
         "Loads and stores of kernels reach 28 and 3.1 GB/s on persistent memory, as fitted for AutoTM's machine; copies and the cache of \
-         memory mode reach what the memory can.",
+         memory mode reach what the memory can. This was chosen after a first simulation, in which they all did, and so is no prediction.",
         "Memory is modelled by bandwidths alone: what latency costs pointers and small objects on \
          persistent memory is not in here, nor traffic between sockets.",
         "Placement, zones and batches are the decisions of the code that runs for real (`crates/pic`); helper threads are those of its model \
