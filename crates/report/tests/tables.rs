@@ -101,10 +101,10 @@ fn tables_hold_everything_whatever_it_is_called() {
     csv::comparison(&mut text, &rows).expect("writes to memory");
     let text = String::from_utf8(text).expect("text");
     expect![[r#"
-        net,batch,machine,system,fast_bytes,fast_fraction,iteration_ns,slowdown,samples_per_second,stall_ns,stall_share,fetched_bytes,evicted_bytes,peak_fast_bytes,predicted_ns,loss,kind,error
-        network-0,256,made-up,fast-only,6400000000,0.1,100000000,1,2560,0,0,4294967296,2147483648,6400000000,,,simulated,
-        network-0,256,made-up,fast-only,12800000000,0.2,100000000,1,2560,0,0,4294967296,2147483648,12800000000,,,simulated,
-        network-0,256,made-up,system-1,6400000000,0.1,127000000,1.27,2015.748031496063,2500000,0.01968503937007874,4294967296,2147483648,6400000000,,,simulated,
+        net,batch,machine,system,fast_bytes,fast_fraction,iteration_ns,slowdown,samples_per_second,stall_ns,stall_share,slower_share,fetched_bytes,evicted_bytes,peak_fast_bytes,predicted_ns,loss,kind,error
+        network-0,256,made-up,fast-only,6400000000,0.1,100000000,1,2560,0,0,0,4294967296,2147483648,6400000000,,,simulated,
+        network-0,256,made-up,fast-only,12800000000,0.2,100000000,1,2560,0,0,0,4294967296,2147483648,12800000000,,,simulated,
+        network-0,256,made-up,system-1,6400000000,0.1,127000000,1.27,2015.748031496063,2500000,0.01968503937007874,0.19291338582677164,4294967296,2147483648,6400000000,,,simulated,
     "#]]
     .assert_eq(&text.lines().take(4).map(|line| format!("{line}\n")).collect::<String>());
 }
@@ -150,13 +150,13 @@ fn the_terminal_shows_what_matters() {
     expect![[r#"
         network-0, batch 256, on made-up, simulated
 
-          system         fast  of peak  iteration  slowdown  samples/s   stall  stalled  fetched  evicted  fast used
-          fast-only  5.96 GiB     10 %     100 ms     1.00×      2,560    0 ns    0.0 %    4 GiB    2 GiB   5.96 GiB
-          fast-only  11.9 GiB     20 %     100 ms     1.00×      2,560    0 ns    0.0 %    4 GiB    2 GiB   11.9 GiB
-          system-1   5.96 GiB     10 %     127 ms     1.27×      2,016  2.5 ms    2.0 %    4 GiB    2 GiB   5.96 GiB
-          system-1   11.9 GiB     20 %     124 ms     1.24×      2,065  2.5 ms    2.0 %    4 GiB    2 GiB   11.9 GiB
-          system-2   5.96 GiB     10 %     154 ms     1.54×      1,662    5 ms    3.2 %    4 GiB    2 GiB   5.96 GiB
-          system-2   11.9 GiB     20 %     148 ms     1.48×      1,730    5 ms    3.4 %    4 GiB    2 GiB   11.9 GiB
+          system         fast  of peak  iteration  slowdown  samples/s   stall  stalled  kernels slower  fetched  evicted  fast used
+          fast-only  5.96 GiB     10 %     100 ms     1.00×      2,560    0 ns    0.0 %           0.0 %    4 GiB    2 GiB   5.96 GiB
+          fast-only  11.9 GiB     20 %     100 ms     1.00×      2,560    0 ns    0.0 %           0.0 %    4 GiB    2 GiB   11.9 GiB
+          system-1   5.96 GiB     10 %     127 ms     1.27×      2,016  2.5 ms    2.0 %            19 %    4 GiB    2 GiB   5.96 GiB
+          system-1   11.9 GiB     20 %     124 ms     1.24×      2,065  2.5 ms    2.0 %            17 %    4 GiB    2 GiB   11.9 GiB
+          system-2   5.96 GiB     10 %     154 ms     1.54×      1,662    5 ms    3.2 %            32 %    4 GiB    2 GiB   5.96 GiB
+          system-2   11.9 GiB     20 %     148 ms     1.48×      1,730    5 ms    3.4 %            29 %    4 GiB    2 GiB   11.9 GiB
     "#]].assert_eq(&rows.text());
     let curve = &Curve::all(&rows.comparison)[1];
     expect![[r#"
