@@ -158,7 +158,8 @@ class Runtime:
         if known is not None:
             return known
         nbytes = bytes_of(storage)
-        if nbytes < self.least or storage.device.type != self.device.type:
+        # What somebody else allocated, as a file that is read, cannot be taken away.
+        if nbytes < self.least or storage.device.type != self.device.type or not storage.resizable():
             return None
         entry = self._register(storage, nbytes)
         if isinstance(tensor, torch.nn.Parameter):
@@ -208,7 +209,7 @@ class Runtime:
             if storage._cdata in self.entries or storage.device.type != self.device.type:
                 continue
             nbytes = bytes_of(storage)
-            if nbytes >= self.least:
+            if nbytes >= self.least and storage.resizable():
                 made.append(self._register(storage, nbytes))
         return made
 
