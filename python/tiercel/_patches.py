@@ -68,7 +68,12 @@ def _wrap_size(name: str) -> None:
     def wrapped(self: Any) -> int:
         runtime = _current()
         known = runtime.size_of(self) if runtime is not None and runtime.active else None
-        return original(self) if known is None else known
+        if known is None:
+            return original(self)
+        if self.device.type == "cpu":
+            # Whoever asks may read the bytes next without another word, as torch.save does.
+            runtime.visit(self)
+        return known
 
     setattr(torch.UntypedStorage, name, wrapped)
 
