@@ -108,7 +108,7 @@ class Session:
             whole = torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.empty_cache()
             # Pieces of freed memory can be put together again, so that the limit is not lost to fragments.
-            torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+            _settle_allocator("expandable_segments:True,large_segment_size_mb:12", "expandable_segments:True")
             torch.cuda.set_per_process_memory_fraction(min(1.0, self.limit / whole), self.device)
         self._runtime = Runtime(self.device, self.limit, self.slow, self._folder, self._system, self.machine, self.least,
                                 self._seconds, self._verbose)
@@ -156,6 +156,16 @@ class Session:
             raise RuntimeError("tiercel: no iteration has been recorded yet; two equal ones are wanted")
         with open(path, "w", encoding="utf-8") as file:
             file.write(recording.text("recorded"))
+
+
+def _settle_allocator(*settings: str) -> None:
+    """Gives the allocator the first of some settings that it takes; smaller segments lose less where memory is in pieces."""
+    for setting in settings:
+        try:
+            torch._C._accelerator_setAllocatorSettings(setting)
+            return
+        except (RuntimeError, ValueError):
+            continue
 
 
 def limit(fast: Size, slow: Optional[Size] = None, **more: Any) -> Session:
