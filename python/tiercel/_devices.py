@@ -93,6 +93,22 @@ class CpuMover:
         """Copies bytes that were kept apart to a storage that has memory for them."""
         kept[0].read(0, address_of(storage), kept[1])
 
+    def stage(self, storages: list[tuple[torch.UntypedStorage, int]], room: int) -> list[Any]:
+        """Copies of many storages' bytes, which are about to lose their memory for a moment."""
+        return [self.keep(storage, nbytes) for storage, nbytes in storages]
+
+    def unstage(self, staged: list[Any], at: int, storage: torch.UntypedStorage) -> None:
+        """Copies staged bytes to a storage that has memory for them."""
+        self.restore(storage, staged[at])
+
+    def put_staged(self, staged: list[Any], at: int, slab: Slab, place: int) -> None:
+        """Copies staged bytes to slow memory."""
+        self.put_kept(staged[at], slab, place, staged[at][1])
+
+    def pass_on(self, old: Slab, offset: int, slab: Slab, place: int, nbytes: int) -> None:
+        """Copies bytes from one slab to another."""
+        old.pass_on(offset, slab, place, nbytes)
+
     def tidy(self) -> None:
         """Memory that nobody has is given back."""
 
@@ -162,12 +178,11 @@ class CudaMover:
             raise ValueError("a file behind a GPU is not supported yet; use host memory")
         return HostMemory(nbytes, pinned)
 
-    def _issue(self, out: bool, storage: torch.UntypedStorage, slab: HostMemory, offset: int, nbytes: int, event: torch.cuda.Event) -> None:
+    def _issue(self, out: bool, here: int, slab: HostMemory, offset: int, nbytes: int, event: torch.cuda.Event) -> None:
         """A copy behind everything that the program's stream has been given so far."""
         stream = self.leaving if out else self.coming
         self.now.record(torch.cuda.current_stream(self.device))
         stream.wait_event(self.now)
-        here = address_of(storage)
         for at, size in slab.parts(offset, nbytes):
             near, far = here + at, slab.address + offset + at
             code = self.copy(far, near, size, 2, self.streams[0]) if out else self.copy(near, far, size, 1, self.streams[1])
@@ -184,7 +199,7 @@ class CudaMover:
             if known is not None:
                 stream.wait_event(known)
         event = torch.cuda.Event()
-        self._issue(out, storage, slab, offset, nbytes, event)
+        self._issue(out, address_of(storage), slab, offset, nbytes, event)
         self.events[ticket] = event
         self.flying.append(ticket)
         return event
@@ -218,7 +233,7 @@ class CudaMover:
         event = self.sent.get(slot)
         if event is None:
             event = self.sent[slot] = torch.cuda.Event()
-        self._issue(True, storage, slab, place, nbytes, event)
+        self._issue(True, address_of(storage), slab, place, nbytes, event)
         return event
 
     def fetch(self, slot: int, storage: torch.UntypedStorage, slab: HostMemory, place: int, nbytes: int, left: Any) -> None:
@@ -227,7 +242,7 @@ class CudaMover:
         event = self.arrived.get(slot)
         if event is None:
             event = self.arrived[slot] = torch.cuda.Event()
-        self._issue(False, storage, slab, place, nbytes, event)
+        self._issue(False, address_of(storage), slab, place, nbytes, event)
 
     def let(self, event: Any) -> None:
         """Has what runs next on the program's stream wait for an event."""
@@ -242,12 +257,12 @@ class CudaMover:
 
     def put(self, storage: torch.UntypedStorage, slab: HostMemory, place: int, nbytes: int) -> None:
         """Copies a storage's bytes to slow memory."""
-        self._issue(True, storage, slab, place, nbytes, torch.cuda.Event())
+        self._issue(True, address_of(storage), slab, place, nbytes, torch.cuda.Event())
         self.leaving.synchronize()
 
     def get(self, storage: torch.UntypedStorage, slab: HostMemory, place: int, nbytes: int) -> None:
         """Copies a storage's bytes from slow memory."""
-        self._issue(False, storage, slab, place, nbytes, torch.cuda.Event())
+        self._issue(False, address_of(storage), slab, place, nbytes, torch.cuda.Event())
         self.coming.synchronize()
 
     def keep(self, storage: torch.UntypedStorage, nbytes: int) -> HostMemory:
@@ -268,7 +283,46 @@ class CudaMover:
 
     def restore(self, storage: torch.UntypedStorage, kept: HostMemory) -> None:
         """Copies bytes that were kept apart to a storage that has memory for them."""
-        self.get(storage, kept, 0, bytes_of(storage))
+        self.get(storage, kept, 0, kept.nbytes)
+
+    def stage(self, storages: list[tuple[torch.UntypedStorage, int]], room: int) -> list[Any]:
+        """Copies of many storages' bytes, which are about to lose their memory for a moment: on the device as far as it has room."""
+        staged: list[Any] = []
+        count, total = 0, 0
+        while count < len(storages) and total + storages[count][1] <= room * 0.9:
+            total += storages[count][1]
+            count += 1
+        # One block, so that the others come to lie side by side.
+        try:
+            block, at = torch.empty(total, dtype=torch.uint8, device=self.device), 0
+        except torch.OutOfMemoryError:
+            count = 0
+        for storage, nbytes in storages[:count]:
+            copy = block[at : at + nbytes]
+            staged.append(copy.copy_(torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (nbytes,), (1,))))
+            at += nbytes
+        return staged + [self.keep(storage, nbytes) for storage, nbytes in storages[count:]]
+
+    def unstage(self, staged: list[Any], at: int, storage: torch.UntypedStorage) -> None:
+        """Copies staged bytes to a storage that has memory for them."""
+        kept = staged[at]
+        if isinstance(kept, HostMemory):
+            self.restore(storage, kept)
+        else:
+            torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (kept.numel(),), (1,)).copy_(kept)
+
+    def put_staged(self, staged: list[Any], at: int, slab: HostMemory, place: int) -> None:
+        """Copies staged bytes to slow memory."""
+        kept = staged[at]
+        if isinstance(kept, HostMemory):
+            self.put_kept(kept, slab, place, kept.nbytes)
+        else:
+            self._issue(True, kept.data_ptr(), slab, place, kept.numel(), torch.cuda.Event())
+            self.leaving.synchronize()
+
+    def pass_on(self, old: HostMemory, offset: int, slab: HostMemory, place: int, nbytes: int) -> None:
+        """Copies bytes from one slab to another."""
+        old.slab.pass_on(offset, slab.slab, place, nbytes)
 
     def tidy(self) -> None:
         """Memory that nobody has is given back."""

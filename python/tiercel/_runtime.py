@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
 
 from . import _tiercel
 from ._demand import Demand, elapsed
@@ -32,7 +32,7 @@ _OTHER = 0.02
 #: The iterations of a plan in which kernels are timed.
 _TIMED = (2, 4)
 #: So much of its memory a plan keeps where memory was short.
-_NARROWER = 0.97
+_NARROWER = 0.975
 #: A plan that failed so often in a row is left for twice as many iterations each time.
 _FAILURES = 2
 
@@ -80,7 +80,8 @@ class Runtime:
         self.recording: Any = None
         self.prediction: Optional[dict] = None
         #: The part of the limit that plans may use; less where an allocator loses more to pieces.
-        self.share = 0.95
+        self.share = 0.93
+        self.retries_before = 0
         self.iteration = 0
         self.began = time.perf_counter()
         self.history: list[dict] = []
@@ -263,42 +264,62 @@ class Runtime:
         """Every storage goes to where the plan begins."""
         script, storages = known.script, self.storages
         planned = {id(entry) for _, entry in kept}
-        # All that stays is kept apart while places change: memory that comes back in order is not in pieces. What the plan does not
-        # know of, as gradients are, is about to go.
         storages.lingering.clear()
         for entry in list(storages.by_number.values()):
             entry.slot = -1
             if id(entry) in planned:
                 continue
+            # What the plan does not know of, as gradients are, is about to go.
             if entry.resident:
                 storages.lingering.append(entry)
             elif entry.stash is None and entry.home is not None:
                 entry.stash = self.mover.keep_from(entry.slab, entry.home[1], entry.nbytes)
-        apart: dict[int, Any] = {}
+        # What is there is taken up and put down again in order, so that memory is not in pieces.
+        there = [entry for _, entry in kept if entry.resident]
+        staged = self.mover.stage([(entry.ref(), entry.nbytes) for entry in there], storages.capacity - storages.live)
+        order = {id(entry): at for at, entry in enumerate(there)}
+        for entry in there:
+            storages.take(entry, entry.ref())
         for slot, entry in kept:
-            if entry.stash is not None:
-                apart[slot], entry.stash = entry.stash, None
-            elif entry.resident:
-                apart[slot] = self.mover.keep(entry.ref(), entry.nbytes)
-                storages.take(entry, entry.ref())
-            else:
-                apart[slot] = self.mover.keep_from(entry.slab, entry.home[1], entry.nbytes)
+            # Places may be taken by others: what has to change its place in the same slab is kept apart.
+            if id(entry) not in order and entry.stash is None and entry.slab is known.slab and entry.home[1] != script.places.get(slot):
+                entry.stash = self.mover.keep_from(entry.slab, entry.home[1], entry.nbytes)
         self.mover.tidy()
         for slot, entry in sorted(kept, key=lambda pair: -pair[1].nbytes):
-            if slot in script.places:
-                self.mover.put_kept(apart[slot], known.slab, script.places[slot], entry.nbytes)
-                entry.home, entry.slab = (1, script.places[slot]), known.slab
-            if slot not in script.away:
-                storages.make_room(entry.nbytes)
-                storages.give(entry, entry.ref())
-                self.mover.restore(entry.ref(), apart[slot])
-            del apart[slot]
+            self._place(known, slot, entry, staged, order.get(id(entry), -1))
+
+    def _place(self, known: Known, slot: int, entry: Entry, staged: Any, at: int) -> None:
+        """Brings one storage from where it was put aside to where the plan begins."""
+        script, slab, mover_ = known.script, known.slab, self.mover
+        place, away = script.places.get(slot), slot in script.away
+        if not away:
+            self.storages.make_room(entry.nbytes)
+            self.storages.give(entry, entry.ref())
+        if at >= 0:
+            if not away:
+                mover_.unstage(staged, at, entry.ref())
+            if place is not None and (away or script.lazy):
+                mover_.put_staged(staged, at, slab, place)
+        elif entry.stash is not None:
+            if not away:
+                mover_.restore(entry.ref(), entry.stash)
+            if place is not None:
+                mover_.put_kept(entry.stash, slab, place, entry.nbytes)
+        elif not away:
+            mover_.get(entry.ref(), entry.slab, entry.home[1], entry.nbytes)
+            if place is not None and script.lazy:
+                mover_.put(entry.ref(), slab, place, entry.nbytes)
+        elif entry.slab is not slab:
+            mover_.pass_on(entry.slab, entry.home[1], slab, place, entry.nbytes)
+        entry.stash = None
+        if place is not None:
+            entry.home, entry.slab = (1, place), slab
 
     # --- iterations ---
 
     def boundary(self) -> None:
         """An iteration has ended: the optimizer has stepped."""
-        with self.lock:
+        with self.lock, _disable_current_modes():
             self._boundary()
 
     def _boundary(self) -> None:
@@ -357,7 +378,7 @@ class Runtime:
         """Kernels are timed while a plan is followed; where they take less than it seemed, the plan is made anew."""
         following = self.following
         assert following is not None
-        if following.shortages and self.planning is None and self.planned is None:
+        if (following.shortages or self.storages.retries > self.retries_before) and known.followed > 1 and self.planning is None and self.planned is None:
             following.shortages = 0
             self.share *= _NARROWER
             self._plan(known.sequence)
@@ -368,8 +389,9 @@ class Runtime:
             after = sum(group["nanos"] for group in known.sequence.groups)
             if after < before * (1.0 - _OTHER) and self.planning is None:
                 self._plan(known.sequence)
-        elif known.followed in _TIMED:
+        elif known.followed in _TIMED and self.planning is None:
             following.clock = Clock(self.device)
+        self.retries_before = self.storages.retries
 
     def _learn(self) -> int:
         if self.on_gpu:
@@ -430,7 +452,7 @@ class Runtime:
         entry = self.entries.get(storage._cdata)
         if entry is None:
             return
-        with self.lock:
+        with self.lock, _disable_current_modes():
             if entry.dropped and self.following is not None:
                 self._part("somebody looks at bytes that would be made again only later")
             if entry.resident and not entry.leaves and (self.following is None or entry.leaving is None):
@@ -465,7 +487,7 @@ class Runtime:
 
     def pin(self, tensor: Tensor) -> None:
         """A tensor's storage stays on the device from now on."""
-        with self.lock:
+        with self.lock, _disable_current_modes():
             entry = self.entry(tensor)
             if entry is not None:
                 self.visit(tensor.untyped_storage())
@@ -475,7 +497,7 @@ class Runtime:
 
     def bring_all_back(self) -> None:
         """Brings everything back; used when the limit is lifted."""
-        with self.lock:
+        with self.lock, _disable_current_modes():
             self.storages.capacity = 1 << 62
             if self.following is not None:
                 self.following.leave()

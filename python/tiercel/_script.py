@@ -38,8 +38,10 @@ def touched_by(groups: list[dict], before: list[list[Act]], after: list[list[Act
 class Script:
     """Acts before and after each group of operations, and the places of storages in slow memory."""
 
-    def __init__(self, groups: list[dict], sizes: list[int], stays: list[bool], before: list[list[Act]], after: list[list[Act]], away: set[int]) -> None:
+    def __init__(self, groups: list[dict], sizes: list[int], stays: list[bool], before: list[list[Act]], after: list[list[Act]], away: set[int], lazy: bool) -> None:
         self.before, self.after, self.away = before, after, away
+        #: Whether storages may leave without a copy, because the one in slow memory is still right.
+        self.lazy = lazy
         #: The operations that run again.
         self.noted = {at for acts in (*before, *after) for act, at in acts if act == AGAIN}
         #: Each storage that moves, with its place.
@@ -101,7 +103,7 @@ def of_schedule(groups: list[dict], sizes: list[int], stays: list[bool], schedul
         before.append(acts(first))
         after.append(acts(then))
     _keep_the_last(groups, before, after)
-    return Script(groups, sizes, stays, before, after, set(away))
+    return Script(groups, sizes, stays, before, after, set(away), False)
 
 
 def _keep_the_last(groups: list[dict], before: list[list[Act]], after: list[list[Act]]) -> None:
@@ -152,6 +154,6 @@ def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any
             after[-1] += acts(books.end_iteration())
         end = {slot for slot in persistent if (books.home(slot) or (0, 0))[0] != 0}
         if start == end and known == (before, after):
-            return Script(groups, sizes, stays, before, after, start)
+            return Script(groups, sizes, stays, before, after, start, True)
         known = (before, after)
     return None
