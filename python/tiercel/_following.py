@@ -70,6 +70,7 @@ class Following:
         entry.slot = slot
         self.by_slot[slot] = entry
         self.keys[slot] = entry.key
+        self.sequence.numbers[slot] = entry.number
 
     def _died(self, entry: Entry) -> None:
         slot = entry.slot
@@ -112,6 +113,27 @@ class Following:
         if step is None or step.func is not func or step.cuts is None or len(args[0]) != sum(step.cuts):
             return None
         return step
+
+    def bind(self, func: Any, args: tuple, kwargs: dict) -> Optional[Step]:
+        """The same where the step touches storages that come from before the iteration and are others each time, as gradients that
+        two optimizers share: each takes the place of the one that was there when the iteration was recorded."""
+        if self.at >= self.count or self.lost or self.steps[self.at].func is not func:
+            return None
+        step = self.steps[self.at]
+        try:
+            pairs = [(args[at], slot) for at, slot in step.flat] + [(kwargs[name], slot) for name, slot in step.named]
+            pairs += [(args[at][inner], slot) for at, inner, slot in step.nested]
+        except (IndexError, KeyError, TypeError):
+            return None
+        for tensor, slot in pairs:
+            held = self.by_slot[slot]
+            if not isinstance(tensor, Tensor) or not self.sequence.persistent[slot] or held is not None and held.ref is not None:
+                continue
+            entry = self.storages.known(tensor)
+            if entry is not None and entry.slot < 0 and entry.nbytes == self.sequence.bytes[slot]:
+                self.storages.fetch_apart(entry)
+                self.adopt(slot, entry)
+        return self.expects(func, args, kwargs)
 
     def run(self, step: Step, func: Any, args: tuple, kwargs: dict) -> Any:
         """Runs the step."""
@@ -323,6 +345,10 @@ class Following:
             note.forget()
         self.held.clear()
         self.storages.lingering.clear()
+        for slot, entry in enumerate(self.by_slot):
+            # What the program holds beyond the iteration has no place in the next one.
+            if entry is not None and entry.ref is not None and not self.sequence.persistent[slot]:
+                entry.slot, self.by_slot[slot], self.keys[slot] = -1, None, 0
         return True
 
     def leave(self) -> None:

@@ -31,8 +31,8 @@ Tensor = torch.Tensor
 _OTHER = 0.02
 #: The iterations of a plan in which kernels are timed.
 _TIMED = (2, 4)
-#: So much of its memory a plan keeps where memory was short.
-_NARROWER = 0.975
+#: After so many iterations in which memory was short a plan is made anew, with so much of its memory, and no less than this of all.
+_OFTEN, _NARROWER, _LEAST = 2, 0.96, 0.6
 #: A plan that failed so often in a row is left for twice as many iterations each time.
 _FAILURES = 2
 
@@ -81,6 +81,8 @@ class Runtime:
         self.prediction: Optional[dict] = None
         #: The part of the limit that plans may use; less where an allocator loses more to pieces.
         self.share = 0.93
+        #: Iterations in which memory was short though the plan fits.
+        self.short = 0
         self.retries_before = 0
         self.iteration = 0
         self.began = time.perf_counter()
@@ -163,7 +165,7 @@ class Runtime:
     def _run(self, func: Any, kind: Kind, args: tuple, kwargs: dict) -> Any:
         following = self.following
         if following is not None:
-            step = following.expects(func, args, kwargs)
+            step = following.expects(func, args, kwargs) or following.bind(func, args, kwargs)
             if step is not None:
                 result = following.run(step, func, args, kwargs)
                 if following.lost:
@@ -237,13 +239,12 @@ class Runtime:
         if self.following is not None:
             self._serve_nothing()
         sequence, script, storages = known.sequence, known.script, self.storages
-        kept = [(slot, storages.by_number.get(n)) for slot, (n, p) in enumerate(zip(sequence.numbers, sequence.persistent)) if p]
-        if any(entry is None for _, entry in kept):
-            self.refused = "what outlived iterations is gone"
-            self.plans.pop(sequence.signature, None)
-            if self.demand is None:
-                self._serve_all()
-            return
+        kept = []
+        for slot, (number, stays) in enumerate(zip(sequence.numbers, sequence.persistent)):
+            entry = storages.by_number.get(number) if stays else None
+            # One that is gone by now has been followed by another, which will show itself.
+            if entry is not None and entry.nbytes == sequence.bytes[slot]:
+                kept.append((slot, entry))
         storages.flush_all()
         self.mover.settle()
         self.mover.ended()
@@ -378,9 +379,14 @@ class Runtime:
         """Kernels are timed while a plan is followed; where they take less than it seemed, the plan is made anew."""
         following = self.following
         assert following is not None
-        if (following.shortages or self.storages.retries > self.retries_before) and known.followed > 1 and self.planning is None and self.planned is None:
-            following.shortages = 0
-            self.share *= _NARROWER
+        short = following.shortages + self.storages.retries - self.retries_before
+        following.shortages = 0
+        if short and known.followed > 1:
+            self.short += 1
+        if self.short >= _OFTEN and self.planning is None and self.planned is None:
+            # Pieces of free memory that nobody can use cost more than was thought: plans make do with less.
+            self.short = 0
+            self.share = max(_LEAST, self.share * _NARROWER)
             self._plan(known.sequence)
         elif following.clock is not None:
             before = sum(group["nanos"] for group in known.sequence.groups)
@@ -401,7 +407,7 @@ class Runtime:
         self.sizes.update((n, e.nbytes) for n, e in by_number.items())
         for op in self.seen:
             self.sizes.update(zip(op.made, op.sizes))
-        sequence = Sequence(self.seen, self.sizes, lambda n: n in by_number, elapsed)
+        sequence = Sequence(self.seen, self.sizes, elapsed)
         self.sizes = {n: e.nbytes for n, e in by_number.items()}
         known = self.recorded.pop(sequence.signature, None)
         self.recorded[sequence.signature] = sequence
@@ -409,9 +415,7 @@ class Runtime:
             del self.recorded[next(iter(self.recorded))]
         if known is not None and self.planning is None and self.planned is None and sequence.signature not in self.plans:
             sequence.faster(known)
-            if sequence.carried:
-                self.refused = f"{sequence.carried} storages are carried from one iteration to the next"
-            elif sequence.signature not in self.hopeless:
+            if sequence.signature not in self.hopeless:
                 self._plan(sequence)
         return sequence.signature
 

@@ -98,7 +98,7 @@ class Step:
 class Sequence:
     """A recorded iteration: its steps, its storages and its groups."""
 
-    def __init__(self, seen: list[Seen], sizes: dict[int, int], alive: Callable[[int], bool], elapsed: Callable[[Any], float]) -> None:
+    def __init__(self, seen: list[Seen], sizes: dict[int, int], elapsed: Callable[[Any], float]) -> None:
         slots: dict[int, int] = {}
         made: set[int] = set()
         self.steps: list[Step] = []
@@ -154,9 +154,8 @@ class Sequence:
         for step in self.steps:
             if step.first:
                 step.room = self.groups[step.group]["room"] + self.groups[step.group]["workspace"]
-        self.persistent = [n not in made and alive(n) for n in self.numbers]
-        #: Storages that come from before the iteration and die in it: what is carried over cannot be followed yet.
-        self.carried = sum(1 for n, stays in zip(self.numbers, self.persistent) if n not in made and not stays)
+        #: What comes from before the iteration; it stays, or another takes its place before the next one.
+        self.persistent = [n not in made for n in self.numbers]
         self.signature = hash(tuple((id(s.func), s.slots, s.new, s.sizes) for s in self.steps))
 
     def faster(self, other: "Sequence") -> None:

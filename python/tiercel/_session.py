@@ -149,6 +149,12 @@ class Session:
             planning.join(seconds)
         return runtime is not None and runtime.planned is not None
 
+    def pin(self, tensor: torch.Tensor) -> None:
+        """Keeps a tensor on the device from now on."""
+        if self._runtime is None:
+            raise RuntimeError("tiercel: the session has not been entered")
+        self._runtime.pin(tensor)
+
     def trace(self, path: str) -> None:
         """Writes the recorded iteration as a trace that ``tiercel plan`` and ``tiercel compare`` read."""
         recording = getattr(self._runtime, "recording", None)

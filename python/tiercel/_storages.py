@@ -234,8 +234,9 @@ class Storages:
                 if attempt == 3:
                     raise
                 self.retries += 1
+                before = self.live
                 self.flush_all()
-                if attempt > 0:
+                if attempt > 0 or self.live == before:
                     self.make_room(self.capacity)
                     if self.spare is not None:
                         self.spare(attempt)
