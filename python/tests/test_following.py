@@ -6,7 +6,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import tiercel
-from tiercel import _graft
+from tiercel import _graft, _runtime
 
 from test_eager import Block, mlp, same
 
@@ -126,6 +126,9 @@ def test_memory_is_handed_over():
 def test_random_operations_run_again_with_the_same_bits(handed, monkeypatch):
     """So little memory that nearly all has to be made again, dropout included; with and without memory that is handed over."""
     monkeypatch.setattr(_graft, "can", lambda: handed)
+    # Operations that take no time to speak of, and copies that take long: plans do not depend on how busy the machine is.
+    monkeypatch.setattr(_runtime, "elapsed", lambda clock: 1000.0)
+    monkeypatch.setattr(_runtime, "_TIMED", ())
 
     class Costly(nn.Module):
         def __init__(self):
@@ -154,12 +157,12 @@ def test_random_operations_run_again_with_the_same_bits(handed, monkeypatch):
     followed: list = []
     plain = run()
     slow = _slow_machine()
-    with session("2600KiB", seconds=3.0, machine=slow) as s:
+    with session("2200KiB", seconds=3.0, machine=slow) as s:
         result = run(s)
         assert followed[-1] is not None, s.status
         again = {str(step.func) for step in followed[-1].steps if step.note is not None}
-        assert s.status["peak"] <= 2600 << 10
-    assert any("dropout" in name or "bernoulli" in name for name in again), again
+        assert s.status["peak"] <= 2200 << 10
+    assert any("bernoulli" in name for name in again), again
     assert plain[0] == result[0]
     assert all(torch.equal(a, b) for a, b in zip(plain[1], result[1]))
 
