@@ -76,7 +76,7 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     let outputs = [("--html", arguments.html.as_deref()), ("--out", arguments.out.as_deref())];
     let outputs = outputs.into_iter().filter_map(|(option, path)| Some((option, path?)));
@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if let Some(Err(error)) = cells.iter().map(|cell| &cell.run).find(|run| run.is_err())
         && cells.iter().all(|cell| cell.run.is_err())
     {
-        return Err(format!("nothing could be run: {error}"));
+        bail!("nothing could be run: {error}");
     }
     machine::tell_assumed(&machine);
     let rows: Vec<Value> =
@@ -142,18 +142,18 @@ fn once<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
     different
 }
 
-fn systems(names: &[String]) -> Result<Vec<&'static System>, String> {
+fn systems(names: &[String]) -> anyhow::Result<Vec<&'static System>> {
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.iter().collect());
     }
-    once(names).iter().map(|name| named(name).map_err(|error| error.to_string())).collect()
+    once(names).iter().map(|name| named(name)).collect()
 }
 
 /// A workload and its name.
 type Named = (String, Workload);
 
 /// The workloads, and how long their kernels take.
-fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Times), String> {
+fn workloads(arguments: &Arguments, machine: &Machine) -> anyhow::Result<(Vec<Named>, Times)> {
     let mut names: Vec<&str> = Vec::new();
     for what in &arguments.what {
         if what == "all" {
@@ -174,7 +174,7 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Ti
         playable(name, workload.trace(), machine)?;
         Ok((net_name(name, workload.trace()), workload))
     };
-    let all = once(&names).into_iter().map(&mut open).collect::<Result<Vec<Named>, String>>()?;
+    let all = once(&names).into_iter().map(&mut open).collect::<anyhow::Result<Vec<Named>>>()?;
     let times = match arguments.ground.times {
         Source::Modelled => machine::times(machine)?,
         Source::Measured => Times::new(known),

@@ -69,9 +69,9 @@ pub struct Arguments {
 const ITERATIONS: u32 = 1;
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
-    let system = named(&arguments.system).map_err(|error| error.to_string())?;
+    let system = named(&arguments.system)?;
     if arguments.out.is_some() && arguments.fast.len() > 1 {
         return Err("--out takes one plan; give one --fast".to_string());
     }
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 }
 
 /// Writes the plan of a run, with what it takes to know what it is for.
-fn write_plan(path: &Path, scene: &Scene, system: &System, run: &Run) -> Result<(), String> {
+fn write_plan(path: &Path, scene: &Scene, system: &System, run: &Run) -> anyhow::Result<()> {
     let Some(planned) = &run.planned else {
         return Err(match system.plans {
             true => format!(
@@ -117,7 +117,7 @@ fn write_plan(path: &Path, scene: &Scene, system: &System, run: &Run) -> Result<
     };
     let outline = Outline::new(played(scene, run), scene.workload.batch());
     let plan = Plan { outline: Some(outline), ..planned.plan.clone() };
-    let text = serde_json::to_string(&plan).map_err(|error| error.to_string())?;
+    let text = serde_json::to_string(&plan)?;
     files::replace(path, &text)
 }
 
@@ -128,11 +128,11 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(scene: &Scene, options: Options) -> Result<Ends, String> {
+    fn new(scene: &Scene, options: Options) -> anyhow::Result<Ends> {
         let play = |name: &str| {
             let setting = scene.setting(&scene.machine, options);
             let run = named(name).and_then(|system| simulate(system, &setting, ITERATIONS));
-            run.map(|run| run.time()).map_err(|error| error.to_string())
+            run.map(|run| run.time())
         };
         // Slow memory alone may be impossible, where kernels cannot work there.
         Ok(Ends { fast_only: play("fast-only")?, slow_only: play("slow-only").ok() })
@@ -143,11 +143,11 @@ impl Ends {
     }
 }
 
-fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Result<Vec<Run>, String> {
+fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> anyhow::Result<Vec<Run>> {
     let progress =
         if fast.len() == 1 { Progress::alone("planning") } else { Progress::new(fast.len(), "planning") };
     // From little memory to much: each plan begins with those before it, and is no worse.
-    let machines = fast.iter().map(|fast| scene.with_fast(*fast)).collect::<Result<Vec<_>, String>>()?;
+    let machines = fast.iter().map(|fast| scene.with_fast(*fast)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut points: Vec<(usize, Machine)> = machines.into_iter().enumerate().collect();
     points.sort_by_key(|(_, machine)| machine.tiers[0].capacity);
     let experience = Experience::default();
@@ -173,11 +173,11 @@ fn inverse(
     options: Options,
     ends: &Ends,
     within: f64,
-) -> Result<Run, String> {
+) -> anyhow::Result<Run> {
     let progress = Progress::new(8, "searching");
     let setting = scene.setting(&scene.machine, options);
     let found = least_fast(system, &setting, ends.fast_only, within, ITERATIONS, || progress.tick());
-    found.map_err(|error| error.to_string())?.ok_or_else(|| {
+    found?.ok_or_else(|| {
         format!(
             "{} is never within {} of fast-only ({}), not even with {} of fast memory",
             system.name,

@@ -38,14 +38,14 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let folder = here::folder();
     let file = match (&arguments.file, arguments.no_file) {
         (_, true) => None,
         (Some(path), false) if !path.is_dir() => {
-            return Err(format!("--file: there is no folder `{}`", path.display()));
+            bail!("--file: there is no folder `{}`", path.display());
         }
         (Some(path), false) => Some(path.clone()),
         (None, false) => {
@@ -56,10 +56,10 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     };
     let slow = file.map(|path| Backing::File(path.display().to_string()));
     let notes = Notes::new();
-    let found = probe(&Settings { slow }, |what| notes.say(what)).map_err(|error| error.to_string())?;
+    let found = probe(&Settings { slow }, |what| notes.say(what))?;
     drop(notes);
     machine::warn(&found.machine);
-    let kept = here::keep(&found).map_err(|error| error.to_string())?;
+    let kept = here::keep(&found)?;
     if let Some(path) = &arguments.out {
         files::replace(path, found.machine.to_toml())?;
     }

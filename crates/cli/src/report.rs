@@ -47,7 +47,7 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     check_places(arguments)?;
     end_when_interrupted();
     let report = read(arguments)?;
@@ -70,28 +70,28 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 }
 
 /// Nothing that is read or written is overwritten.
-fn check_places(arguments: &Arguments) -> Result<(), String> {
+fn check_places(arguments: &Arguments) -> anyhow::Result<()> {
     let outputs =
         [("--html", &arguments.html), ("--perfetto", &arguments.perfetto), ("--csv", &arguments.csv)];
     let outputs: Vec<(&str, &Path)> =
         outputs.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect();
     for (option, path) in &outputs {
         if arguments.files.iter().any(|input| files::same(input, path)) {
-            return Err(format!("{option}: `{}` is what is to be read", path.display()));
+            bail!("{option}: `{}` is what is to be read", path.display());
         }
     }
     files::check_all(&outputs)
 }
 
 /// Reads every file and puts together what they hold.
-fn read(arguments: &Arguments) -> Result<Report, String> {
+fn read(arguments: &Arguments) -> anyhow::Result<Report> {
     let (mut runs, mut results, mut kept) = (Vec::new(), Comparison::default(), Vec::new());
     for path in &arguments.files {
         let name = path.display();
         let mut from = open(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
         let start = from.fill_buf().map_err(|error| format!("cannot read `{name}`: {error}"))?;
         if start.is_empty() {
-            return Err(format!("{name}: the file is empty"));
+            bail!("{name}: the file is empty");
         }
         if is_events(start) {
             let log = Log::read(from).map_err(|error| format!("{name}: {error}"))?;
@@ -153,7 +153,7 @@ impl Read for Watched {
 }
 
 /// Writes a file whole or not at all, and says so.
-fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
+fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     contents(&mut bytes).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
     files::replace(path, &bytes)?;

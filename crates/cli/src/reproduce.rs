@@ -41,7 +41,7 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     if arguments.paper == "hm-ann" {
         let threads = arguments.threads.unwrap_or_else(staged::cores);

@@ -77,23 +77,23 @@ enum On {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     if let Some(path) = &arguments.events {
         files::check(path)?;
     }
     let plan = arguments.plan.as_deref().map(read_plan).transpose()?;
     let system = match &plan {
-        None => Some(named(&arguments.system).map_err(|error| error.to_string())?),
+        None => Some(named(&arguments.system)?),
         Some(_) => None,
     };
     let machine = arguments.ground.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
     let threads = arguments.threads.unwrap_or_else(staged::cores);
     let machine = machine.unwrap_or(arguments.ground.machine());
     if arguments.ground.machine.is_none() && machine != "here" && machines::named(machine).is_err() {
-        return Err(format!(
+        bail!(
             "the plan is for the machine `{machine}`, which does not ship; give its file as --machine"
-        ));
+        );
     }
     let scene = Scene::open(&arguments.subject, machine, arguments.ground.times, threads)?;
     if let Some(plan) = &plan {
@@ -109,10 +109,10 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let choice = Choice { system, plan, options };
     if arguments.on == On::Host {
         if !crate::machine::is_here(&machine) {
-            return Err(format!(
+            bail!(
                 "`{}` is another machine; on the host runs `--machine here`, or one that stands for it, such as dram-throttled",
                 machine.name
-            ));
+            );
         }
         let outcome = staged::run(
             &scene,
@@ -134,7 +134,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
     let progress = Progress::alone("simulating");
     let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
-    let played = played.map_err(|error| error.to_string())?;
+    let played = played?;
     drop(progress);
     crate::machine::tell_assumed(&machine);
     if let Some(path) = &arguments.events {
@@ -168,12 +168,12 @@ impl Choice {
     }
 
     /// Wires it up for a machine.
-    pub fn prepare(&self, scene: &Scene, machine: &Machine) -> Result<Prepared, String> {
+    pub fn prepare(&self, scene: &Scene, machine: &Machine) -> anyhow::Result<Prepared> {
         self.prepare_for(scene.setting(machine, self.options))
     }
 
     /// Wires it up for any setting.
-    pub fn prepare_for(&self, setting: tiercel_systems::Setting<'_>) -> Result<Prepared, String> {
+    pub fn prepare_for(&self, setting: tiercel_systems::Setting<'_>) -> anyhow::Result<Prepared> {
         let progress = Progress::alone("planning");
         let prepared = match (&self.plan, self.system) {
             (Some(plan), _) => {
@@ -209,14 +209,14 @@ fn remedy(error: &SystemError, plan: &Plan, machine: &Machine) -> String {
 }
 
 /// Writes down what happened.
-pub fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> Result<(), String> {
+pub fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     tiercel_report::write_events(&mut lines, header, events)
         .map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
     files::replace(path, &lines)
 }
 
-fn read_plan(path: &Path) -> Result<Plan, String> {
+fn read_plan(path: &Path) -> anyhow::Result<Plan> {
     let shown = path.display();
     let text = files::read(path)?;
     serde_json::from_slice(&text).map_err(|error| format!("{shown}: not a plan: {error}"))

@@ -18,7 +18,7 @@ pub struct Subject {
 
 impl Subject {
     /// The network of this name, or else the file, in these sizes.
-    pub fn open(&self) -> Result<Workload, String> {
+    pub fn open(&self) -> anyhow::Result<Workload> {
         self.sizes.open(&self.what)
     }
 }
@@ -66,18 +66,18 @@ enum Rule {
 
 impl Sizes {
     /// The network of this name, or else the file, in these sizes, all of which it must have.
-    pub fn open(&self, what: &str) -> Result<Workload, String> {
+    pub fn open(&self, what: &str) -> anyhow::Result<Workload> {
         self.check(&[what])?;
         self.open_unchecked(what)
     }
 
     /// The same; sizes that a network does not have are left out.
-    pub fn open_unchecked(&self, what: &str) -> Result<Workload, String> {
-        open(what, &self.options()).map_err(|error| error.to_string())
+    pub fn open_unchecked(&self, what: &str) -> anyhow::Result<Workload> {
+        open(what, &self.options())
     }
 
     /// Refuses sizes that none of these networks has; files speak for themselves.
-    pub fn check(&self, names: &[&str]) -> Result<(), String> {
+    pub fn check(&self, names: &[&str]) -> anyhow::Result<()> {
         let options = self.options();
         let refused =
             |name: &str| -> Option<Vec<&str>> { nets::find(name).map(|net| net.refused(&options).collect()) };

@@ -107,7 +107,7 @@ impl Arguments {
 }
 
 /// The main job: all systems side by side.
-fn trial(arguments: &Arguments, threads: usize) -> Result<String, String> {
+fn trial(arguments: &Arguments, threads: usize) -> anyhow::Result<String> {
     if arguments.iterations == Some(0) {
         return Err("--iterations 0: systems are compared by at least 1 iteration".to_string());
     }
@@ -146,7 +146,7 @@ const TRIAL_RATE: f32 = 0.05;
 
 /// The iterations in which the network of the main job learns, and how its learning rate goes; none where a number of
 /// iterations to compare was chosen, or other data.
-fn trial_learning(arguments: &Arguments) -> Result<Option<(u64, Schedule)>, String> {
+fn trial_learning(arguments: &Arguments) -> anyhow::Result<Option<(u64, Schedule)>> {
     if arguments.iterations.is_some() || arguments.data.is_some() {
         return Ok(None);
     }
@@ -184,8 +184,8 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
 }
 
 /// One network under one system: what there is to print, and where somebody interrupted, how far it came.
-fn alone(arguments: &Arguments, threads: usize) -> Result<(String, Option<String>), String> {
-    let system = named(arguments.system()).map_err(|error| error.to_string())?;
+fn alone(arguments: &Arguments, threads: usize) -> anyhow::Result<(String, Option<String>)> {
+    let system = named(arguments.system())?;
     let source = Source::open(arguments)?;
     let task = task(arguments, &source, threads)?;
     let peak = Lifetimes::new(&task.training.trace).peak().1;
@@ -217,7 +217,7 @@ fn alone(arguments: &Arguments, threads: usize) -> Result<(String, Option<String
         Some(path) => trainer.save(path).map(|()| Some(path.display().to_string())),
         None => Ok(None),
     };
-    let saved = saved.map_err(|error| error.to_string())?;
+    let saved = saved?;
     let score = if interrupted { Ok(None) } else { trainer.evaluate() };
     let outcome = Outcome {
         net: arguments.net().to_string(),
@@ -234,8 +234,8 @@ fn alone(arguments: &Arguments, threads: usize) -> Result<(String, Option<String
         outlook,
         lessons,
         totals: trainer.totals().clone(),
-        score: score.map_err(|error| error.to_string())?,
-        hash: trainer.digest().map_err(|error| error.to_string())?,
+        score: score?,
+        hash: trainer.digest()?,
         resumed,
         interrupted,
         checkpoint: saved,
@@ -253,7 +253,7 @@ enum Source {
 }
 
 impl Source {
-    fn open(arguments: &Arguments) -> Result<Source, String> {
+    fn open(arguments: &Arguments) -> anyhow::Result<Source> {
         let images = arguments.is_trial() || matches!(arguments.net(), "cnn" | "mlp");
         let own = if images { "digits" } else { "synthetic" };
         match arguments.data.as_deref().unwrap_or(own) {
@@ -266,12 +266,12 @@ impl Source {
                 } else {
                     Text::open(&path).map(Source::Text)
                 };
-                opened.map_err(|error| error.to_string())
+                opened
             }
         }
     }
 
-    fn data(self) -> Result<Box<dyn Data>, String> {
+    fn data(self) -> anyhow::Result<Box<dyn Data>> {
         Ok(match self {
             Source::Synthetic => Box::new(Synthetic),
             Source::Images(images) => images,
@@ -281,10 +281,10 @@ impl Source {
 }
 
 /// The digits that come with Tiercel (see data/README.md).
-fn digits() -> Result<Images, String> {
+fn digits() -> anyhow::Result<Images> {
     let pictures = |images: &[u8], labels: &[u8]| {
-        let images = Idx::parse(images, 3).map_err(|error| error.to_string())?;
-        let labels = Idx::parse(labels, 1).map_err(|error| error.to_string())?;
+        let images = Idx::parse(images, 3)?;
+        let labels = Idx::parse(labels, 1)?;
         Pictures::new(images.dims[1], images.dims[2], images.bytes, labels.bytes)
     };
     macro_rules! file {
@@ -298,7 +298,7 @@ fn digits() -> Result<Images, String> {
 }
 
 /// The network with everything that was chosen, ready for the kernels.
-fn task(arguments: &Arguments, source: &Source, threads: usize) -> Result<Task, String> {
+fn task(arguments: &Arguments, source: &Source, threads: usize) -> anyhow::Result<Task> {
     let (program, batch) = program(arguments, (arguments.sizes.batch, arguments.sizes.image), source)?;
     Ok(Task::new(program, batch, |program| prepare(program, threads)))
 }
@@ -308,7 +308,7 @@ fn program(
     arguments: &Arguments,
     (batch, side): (Option<u64>, Option<u64>),
     source: &Source,
-) -> Result<(Program, u64), String> {
+) -> anyhow::Result<(Program, u64)> {
     let image = match source {
         // Networks for photographs halve an image five times; a file knows its own size.
         Source::Images(images) => match arguments.net() {
@@ -324,12 +324,12 @@ fn program(
         words: matches!(source, Source::Text(_)).then_some(Text::WORDS),
         ..arguments.sizes.options()
     };
-    let workload = open(arguments.net(), &options).map_err(|error| error.to_string())?;
+    let workload = open(arguments.net(), &options)?;
     let Workload::Program { mut program, batch } = workload else {
-        return Err(format!(
+        bail!(
             "{}: a trace says what is computed on, not how; give a network",
             arguments.net()
-        ));
+        );
     };
     let usual = arguments.is_trial().then_some(TRIAL_RATE);
     if let Some(rate) = arguments.lr.or(usual) {
@@ -339,7 +339,7 @@ fn program(
 }
 
 /// A fast tier of the size that was asked for, and a slow one that holds everything.
-fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, String> {
+fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> anyhow::Result<Machine> {
     let trace = &task.training.trace;
     let asked = arguments.fast.unwrap_or(Fast::Share(0.2));
     let machine = room::machine(trace, peak, arguments.slow.clone());
@@ -358,24 +358,24 @@ fn machine(arguments: &Arguments, task: &Task, peak: Bytes) -> Result<Machine, S
         && least > whole
         && !machine.tier(TierId(1)).computable
     {
-        return Err(format!(
+        bail!(
             "--fast {asked}: {whole} of fast memory is too little: kernels cannot work on {}, and {} works on {least} at once; \
              --fast {}KiB would do",
             machine.tier(TierId(1)).backing,
             program.node(step).name,
             least.0.div_ceil(1024)
-        ));
+        );
     }
     Ok(machine)
 }
 
 /// A schedule of which the end may be left to the run.
-fn schedule(text: &str, until: u64) -> Result<Schedule, String> {
+fn schedule(text: &str, until: u64) -> anyhow::Result<Schedule> {
     let whole = match text.split(':').collect::<Vec<_>>()[..] {
         ["cosine"] => format!("cosine:0:{until}"),
         ["cosine", warmup] if warmup.parse().is_ok_and(|warmup: u64| warmup > until) => {
             let whole = counted(until, "iteration");
-            return Err(format!("--schedule {text}: the warm-up is longer than the run, which has {whole}"));
+            bail!("--schedule {text}: the warm-up is longer than the run, which has {whole}");
         }
         ["cosine", warmup] => format!("cosine:{warmup}:{until}"),
         _ => text.to_string(),
@@ -384,7 +384,7 @@ fn schedule(text: &str, until: u64) -> Result<Schedule, String> {
 }
 
 /// A schedule that will do when it is known how long the run is.
-fn plausible(text: &str) -> Result<String, String> {
+fn plausible(text: &str) -> anyhow::Result<String> {
     let end = format!(":{}", u64::MAX);
     let tidied = |error: String| error.replace("--schedule: ", "").replace(&end, "");
     schedule(text, u64::MAX).map(|_| text.to_string()).map_err(tidied)
@@ -395,13 +395,13 @@ fn resume(
     arguments: &Arguments,
     trainer: &mut Trainer<'_, Library>,
     schedule: Schedule,
-) -> Result<Option<u64>, String> {
+) -> anyhow::Result<Option<u64>> {
     let Some(path) = &arguments.checkpoint else { return Ok(None) };
-    checkpoint::tidy(path).map_err(|error| error.to_string())?;
+    checkpoint::tidy(path)?;
     if !arguments.resume || !path.exists() {
         return Ok(None);
     }
-    let progress = trainer.resume(path).map_err(|error| error.to_string())?;
+    let progress = trainer.resume(path)?;
     if progress.schedule != schedule.to_string() {
         eprintln!(
             "tiercel: the checkpoint was written under schedule {}; going on with {schedule}",
@@ -427,7 +427,7 @@ static LEARNING: AtomicBool = AtomicBool::new(false);
 
 /// From now on an interrupt ends the program; once it learns, it ends after the iteration, and a second interrupt does not
 /// wait for that.
-fn watch_for_interrupts() -> Result<(), String> {
+fn watch_for_interrupts() -> anyhow::Result<()> {
     let handler = || {
         let learning = LEARNING.load(Ordering::SeqCst);
         if !learning || STOP.swap(true, Ordering::SeqCst) {
@@ -448,19 +448,19 @@ fn learn(
     arguments: &Arguments,
     trainer: &mut Trainer<'_, Library>,
     until: u64,
-) -> Result<(Vec<Lesson>, bool), String> {
+) -> anyhow::Result<(Vec<Lesson>, bool)> {
     LEARNING.store(true, Ordering::SeqCst);
     let mut bar = Bar::new(until);
     let mut lessons = Vec::new();
     while trainer.iteration() < until && !STOP.load(Ordering::SeqCst) {
-        let lesson = trainer.iterate().map_err(|error| error.to_string())?;
+        let lesson = trainer.iterate()?;
         bar.show(trainer.iteration(), lesson.loss);
         lessons.push(lesson);
         if let (Some(every), Some(path)) = (arguments.every, &arguments.checkpoint)
             && trainer.iteration().is_multiple_of(every)
             && trainer.iteration() < until
         {
-            trainer.save(path).map_err(|error| error.to_string())?;
+            trainer.save(path)?;
         }
     }
     bar.clear();

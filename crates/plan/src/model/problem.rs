@@ -143,7 +143,7 @@ impl Problem {
         formulation: Formulation,
     ) -> Result<Problem, PlanError> {
         trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
-        trace.check_tiers(machine.tiers.len()).map_err(PlanError::Trace)?;
+        trace.check_tiers(machine.tiers.len()).map_err(|error| PlanError::Trace(error.to_string()))?;
         let lifetimes = Lifetimes::new(trace);
         let tiers = machine.tiers.len();
         let placed = decisions(trace, machine, &lifetimes);
