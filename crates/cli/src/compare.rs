@@ -4,24 +4,24 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::Machine;
-use tiercel_profile::Measured;
+use tiercel_profile::{Measured, Model};
 use tiercel_report::{Comparison, Report};
+use tiercel_session::{Fast, Options, Watch, cores, machine, measure, net_name, playable};
 use tiercel_systems::compare::{Cell, Grid, geometric_mean};
-use tiercel_systems::{ALL, Fast, Options, System, Times, named};
+use tiercel_systems::{ALL, System, Times, named};
 use tiercel_workload::{Lifetimes, Workload, nets};
 
 use crate::amounts::{self, share};
 use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
-use crate::machine;
 use crate::progress::Progress;
-use crate::scene::{Ground, document, fraction, net_name, playable};
+use crate::scene::{Ground, Source, document, fraction};
 use crate::sizes::Sizes;
-use crate::staged;
-use crate::timing::{self, Source};
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,8 +83,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     files::check_all(&outputs.collect::<Vec<_>>())?;
     let systems = systems(&arguments.systems)?;
     let fast = once(&arguments.fast);
-    let machine = machine::open(arguments.ground.machine())?;
-    let (works, times) = workloads(arguments, &machine)?;
+    let watch = Terminal::new();
+    let machine = machine::open(arguments.ground.machine(), &*watch)?;
+    let (works, times) = workloads(arguments, &machine, &*watch)?;
     let grid = Grid {
         works: &works,
         machine: &machine,
@@ -100,7 +101,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
             ..Options::default()
         },
         iterations: arguments.iterations,
-        threads: arguments.threads.unwrap_or_else(staged::cores),
+        threads: arguments.threads.unwrap_or_else(cores),
     };
     let progress = Progress::new(grid.len(), "simulating");
     let cells = grid.run(|| progress.tick());
@@ -110,7 +111,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     {
         bail!("nothing could be run: {error}");
     }
-    machine::tell_assumed(&machine);
+    if let Some(text) = machine::assumed(&machine) {
+        watch.remark(&text);
+    }
     let rows: Vec<Value> =
         cells.iter().map(|cell| row(cell, &works, &machine.name, arguments.answer.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
@@ -119,7 +122,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     }
     if let Some(path) = &arguments.html {
         let title = format!("Systems compared on {}", machine.name);
-        let report = Report::of_rows(title, Comparison::parse(all.as_bytes())?);
+        let report = Report::of_rows(title, Comparison::parse(all.as_bytes()).map_err(anyhow::Error::msg)?);
         files::replace(path, report.html())?;
     }
     if arguments.answer.json {
@@ -146,14 +149,18 @@ fn systems(names: &[String]) -> anyhow::Result<Vec<&'static System>> {
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.iter().collect());
     }
-    once(names).iter().map(|name| named(name)).collect()
+    Ok(once(names).iter().map(|name| named(name)).collect::<Result<_, _>>()?)
 }
 
 /// A workload and its name.
 type Named = (String, Workload);
 
 /// The workloads, and how long their kernels take.
-fn workloads(arguments: &Arguments, machine: &Machine) -> anyhow::Result<(Vec<Named>, Times)> {
+fn workloads(
+    arguments: &Arguments,
+    machine: &Machine,
+    watch: &dyn Watch,
+) -> anyhow::Result<(Vec<Named>, Times)> {
     let mut names: Vec<&str> = Vec::new();
     for what in &arguments.what {
         if what == "all" {
@@ -167,7 +174,7 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> anyhow::Result<(Vec<Na
     let mut open = |name: &str| {
         let mut workload = arguments.sizes.open_unchecked(name)?;
         if arguments.ground.times == Source::Measured {
-            let (prepared, times) = timing::measured(name, workload, machine, staged::cores())?;
+            let (prepared, times) = measure::measured(name, workload, machine, cores(), watch)?;
             workload = prepared;
             known.join(times);
         }
@@ -176,7 +183,7 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> anyhow::Result<(Vec<Na
     };
     let all = once(&names).into_iter().map(&mut open).collect::<anyhow::Result<Vec<Named>>>()?;
     let times = match arguments.ground.times {
-        Source::Modelled => machine::times(machine)?,
+        Source::Modelled => Times::new(Model::new(machine)?),
         Source::Measured => Times::new(known),
     };
     Ok((all, times))

@@ -23,5 +23,5 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, mut command: clap::Command) -> anyhow::Result<String> {
     let mut text = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "tiercel", &mut text);
-    String::from_utf8(text)
+    Ok(String::from_utf8(text)?)
 }

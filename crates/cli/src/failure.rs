@@ -1,5 +1,7 @@
 //! Why a verb did not do what was asked, and the exit status that says so to programs.
 
+use std::fmt;
+
 use tiercel_profile::machines::NamedError;
 use tiercel_session::SessionError;
 use tiercel_session::machine::MachineError;
@@ -8,8 +10,7 @@ use tiercel_systems::reproduce::UnknownPaper;
 use tiercel_workload::OpenError;
 
 /// A failure with an exit status of its own.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Debug)]
 pub struct Failure {
     /// What is wrong.
     pub message: String,
@@ -31,10 +32,23 @@ impl Failure {
     }
 }
 
-impl From<String> for Failure {
-    fn from(message: String) -> Failure {
-        Failure { message, status: 1, out: None }
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
+}
+
+impl std::error::Error for Failure {}
+
+/// What is wrong, with what is behind it where that is not said yet.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
 }
 
 /// The exit status of an error: 2 for a name that does not exist, which is bad usage, and no work was begun.

@@ -18,11 +18,6 @@ pub fn end_when_interrupted() {
     });
 }
 
-/// All of a file.
-pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    tiercel_workload::open::read(path).with_context(|| format!("cannot read `{}`", path.display()))
-}
-
 /// Writes `contents` to `path`, whole or not at all.
 pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> anyhow::Result<()> {
     files::replace(path, contents).with_context(|| format!("cannot write `{}`", path.display()))

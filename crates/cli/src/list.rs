@@ -39,8 +39,8 @@ enum What {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let wanted = |what: What| arguments.what.is_none_or(|only| only == what);
-    let shipped = machines::names().map(|name| machines::named(name));
-    let shipped = shipped.collect::<anyhow::Result<Vec<Machine>>>()?;
+    let shipped = machines::names().map(machines::named);
+    let shipped = shipped.collect::<Result<Vec<Machine>, _>>()?;
     if arguments.answer.json {
         let mut all = serde_json::Map::new();
         if wanted(What::Networks) {

@@ -65,10 +65,7 @@ fn write(out: &mut String, outcome: &Outcome, dtype: &str) -> std::fmt::Result {
     }
     let (fast, peak) = (outcome.fast, outcome.peak);
     let share = fast.0 as f64 * 100.0 / peak.0.max(1) as f64;
-    row(
-        "fast memory",
-        format!("{fast}, {share:.0} % of the peak of {peak}; {} used", outcome.peak_fast()),
-    )?;
+    row("fast memory", format!("{fast}, {share:.0} % of the peak of {peak}; {} used", outcome.peak_fast()))?;
     let emulated = if outcome.emulated.is_empty() {
         ""
     } else {
@@ -87,7 +84,10 @@ fn write(out: &mut String, outcome: &Outcome, dtype: &str) -> std::fmt::Result {
     }
     let n = lessons.len() as u64;
     let (fetched, evicted) = (outcome.sum(|l| l.figures.fetched), outcome.sum(|l| l.figures.evicted));
-    row("moved", format!("{} fetched and {} evicted an iteration", Bytes(fetched.0 / n), Bytes(evicted.0 / n)))?;
+    row(
+        "moved",
+        format!("{} fetched and {} evicted an iteration", Bytes(fetched.0 / n), Bytes(evicted.0 / n)),
+    )?;
     row("stall", format!("{:.1} % of the time", outcome.stall_share() * 100.0))?;
     row("loss", format!("{:.4} at first, {:.4} at last", first.loss, last.loss))?;
     if let Some(score) = outcome.score {

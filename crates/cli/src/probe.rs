@@ -3,15 +3,17 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Backing, Bandwidth, Machine};
 use tiercel_profile::probe::{Found, Settings, here, probe};
+use tiercel_session::{Watch, machine};
 
 use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
-use crate::machine;
 use crate::progress::Notes;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +52,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         (Some(path), false) => Some(path.clone()),
         (None, false) => {
             std::fs::create_dir_all(&folder)
-                .map_err(|error| format!("cannot make the folder `{}`: {error}", folder.display()))?;
+                .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
             Some(folder)
         }
     };
@@ -58,7 +60,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let notes = Notes::new();
     let found = probe(&Settings { slow }, |what| notes.say(what))?;
     drop(notes);
-    machine::warn(&found.machine);
+    if let Some(text) = machine::disturbed(&found.machine) {
+        Terminal::new().remark(&text);
+    }
     let kept = here::keep(&found)?;
     if let Some(path) = &arguments.out {
         files::replace(path, found.machine.to_toml())?;

@@ -5,6 +5,7 @@ use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::{Workload, nets, open};
 
 use crate::amounts::count;
+use crate::failure::Failure;
 
 /// A workload in some size.
 #[derive(Args)]
@@ -73,7 +74,7 @@ impl Sizes {
 
     /// The same; sizes that a network does not have are left out.
     pub fn open_unchecked(&self, what: &str) -> anyhow::Result<Workload> {
-        open(what, &self.options())
+        Ok(open(what, &self.options())?)
     }
 
     /// Refuses sizes that none of these networks has; files speak for themselves.
@@ -96,9 +97,10 @@ impl Sizes {
                 let takes = nets::find(name).map_or(&[][..], |net| net.takes);
                 let takes = ["batch"].iter().chain(takes).filter(|option| **option != "words");
                 let takes: Vec<String> = takes.map(|option| format!("--{option}")).collect();
-                Err(format!("no size `--{option}` of {name}; it has {}", takes.join(", ")))
+                Err(Failure::usage(format!("no size `--{option}` of {name}; it has {}", takes.join(", ")))
+                    .into())
             }
-            _ => Err(format!("no size `--{option}` of any of these networks")),
+            _ => Err(Failure::usage(format!("no size `--{option}` of any of these networks")).into()),
         }
     }
 

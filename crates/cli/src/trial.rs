@@ -4,16 +4,16 @@ use std::path::Path;
 
 use serde_json::json;
 use tiercel_report::{Comparison, Report, Row};
+use tiercel_session::Watch;
 use tiercel_session::trial::{Learnt, Played, SYSTEMS, Trial};
 
 use crate::figures::counted;
 use crate::files;
-use crate::terminal::Terminal;
 
 /// Runs everything, writes the page, and says what came of it.
-pub fn run(trial: &Trial<'_>, html: &Path, json: bool) -> anyhow::Result<String> {
+pub fn run(trial: &Trial<'_>, html: &Path, json: bool, watch: &dyn Watch) -> anyhow::Result<String> {
     files::check(html)?;
-    let played = trial.run(&*Terminal::new())?;
+    let played = trial.run(watch)?;
     let default = |p: &&Played| p.row.system == SYSTEMS[0] && p.row.error.is_none();
     let learnt = played.iter().find(default).and_then(|p| p.learnt.as_ref());
     let text = learnt.map_or(String::new(), |learnt| told(learnt, &played));

@@ -64,7 +64,7 @@ impl Choice {
             Choice::Plan(plan) => {
                 let planned = Planned { plan: (**plan).clone(), solve: None, met: true, heeded: false };
                 replay(planned, setting).map_err(|error| SessionError::Plan {
-                    error,
+                    error: Box::new(error),
                     planned_for: plan.machine.clone(),
                     machine: setting.machine.name.clone(),
                 })

@@ -37,12 +37,7 @@ impl Session {
 
     /// A system with several amounts of fast memory, in the order in which they are given. With more memory a plan is never
     /// worse: each begins with those for less.
-    pub fn sweep(
-        &self,
-        system: &System,
-        options: Options,
-        fast: &[Fast],
-    ) -> Result<Vec<Run>, SessionError> {
+    pub fn sweep(&self, system: &System, options: Options, fast: &[Fast]) -> Result<Vec<Run>, SessionError> {
         let steps = self.watch().begin("planning", Some(fast.len()).filter(|amounts| *amounts > 1));
         let machines =
             fast.iter().map(|fast| self.with_fast(*fast)).collect::<Result<Vec<Machine>, SessionError>>()?;

@@ -7,7 +7,7 @@ use tiercel_profile::machines::NamedError;
 use tiercel_profile::probe::ProbeError;
 use tiercel_profile::{ModelError, ProfileError};
 use tiercel_systems::{FastError, SystemError};
-use tiercel_train::{CheckpointError, TrainError};
+use tiercel_train::{CheckpointError, DataError, TrainError};
 use tiercel_workload::{OpenError, TierError};
 
 use crate::machine::MachineError;
@@ -31,7 +31,7 @@ pub enum SessionError {
     #[error("{error}{}", remedy(.error, .planned_for, .machine))]
     Plan {
         /// What does not fit.
-        error: SystemError,
+        error: Box<SystemError>,
         /// The machine that the plan was made for.
         planned_for: String,
         /// The machine that it was to be played on.
@@ -49,6 +49,9 @@ pub enum SessionError {
     /// Training cannot start or go on.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// Data to learn from cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// A checkpoint cannot be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -24,6 +24,7 @@
 //! | `machine.rs` | the machine that a user names |
 //! | `measure.rs` | kernel times by this machine's clock |
 //! | `ready.rs` | a system wired up for real memory |
+//! | `source.rs` | what a network learns from, by name |
 //! | `training.rs` | training under one system, from a checkpoint or anew |
 //! | `trial.rs`, `turns.rs` | systems beside each other on real memory, an iteration each in turn |
 //! | `outcome.rs` | what a run on real memory did |
@@ -38,6 +39,7 @@ pub mod measure;
 mod outcome;
 mod ready;
 mod session;
+mod source;
 mod training;
 pub mod trial;
 mod turns;
@@ -49,6 +51,7 @@ pub use error::SessionError;
 pub use outcome::Outcome;
 pub use ready::{Outlook, Ready, emulated, trainer};
 pub use session::{Session, cores, net_name, playable};
+pub use source::{Source, digits};
 pub use training::{Checkpointing, Training};
 pub use watch::{Silent, Steps, Watch};
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tiercel_core::{Bytes, Machine, TierId};
+use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_kernels::prepare;
+use tiercel_plan::recompute::fastest;
 use tiercel_plan::{Outline, Plan};
 use tiercel_profile::Model;
 use tiercel_report::Header;
@@ -12,6 +13,7 @@ use tiercel_systems::{
     simulate_recorded,
 };
 use tiercel_train::{Settings, Synthetic, Task, room};
+use tiercel_workload::rewriting::is_again;
 use tiercel_workload::{Lifetimes, Trace, Workload, nets, open};
 
 use crate::ready::{Ready, emulated, trainer};
@@ -162,6 +164,14 @@ impl Session {
         Ok(Plan { outline: Some(outline), ..planned.plan.clone() })
     }
 
+    /// The time that kernels take which a run's plan lets run again, with everything in fast memory.
+    pub fn recomputed(&self, run: &Run) -> Nanos {
+        let kernels = &run.trace(self.trace()).kernels;
+        let times = fastest(kernels, &run.machine, &self.times).into_iter();
+        let again = times.zip(kernels).filter(|(_, kernel)| is_again(&kernel.name));
+        Nanos(again.map(|(time, _)| time).sum::<f64>().round() as u64)
+    }
+
     /// What so many iterations will take, by simulation.
     pub fn predict(
         &self,
@@ -196,6 +206,15 @@ impl Session {
                 Ok(simulate_prepared(choice.name(), prepared, &setting, iterations, recording)?)
             }
         }
+    }
+
+    /// What a simulated run was, for whoever writes down what happened in it.
+    pub fn header(&self, run: &Run) -> Header {
+        let mut header = Header::simulated(run.trace(self.trace()), &run.machine, &run.system);
+        header.net = self.net.clone();
+        (header.batch, header.peak_bytes) = (self.workload.batch(), Some(self.peak));
+        header.warmup_iterations = run.warmup;
+        header
     }
 
     /// Whether a plan is for this network in this size.

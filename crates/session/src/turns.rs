@@ -9,9 +9,9 @@ use tiercel_run::host::supply;
 use tiercel_systems::Prepared;
 use tiercel_train::{Lesson, Task, Trainer};
 
+use crate::SessionError;
 use crate::ready::emulated;
 use crate::trial::{Learnt, Played, Trial};
-use crate::SessionError;
 
 /// Iterations after which a system that still learns is taken as it is.
 const PATIENCE: u32 = 24;

@@ -174,4 +174,26 @@ pub enum DataError {
         /// What does not fit.
         what: String,
     },
+    /// Images and labels are not as many.
+    #[error("{count} labels do not go with {bytes} pixels in images of {rows}x{columns}")]
+    Counts {
+        /// Labels.
+        count: usize,
+        /// Pixels in all.
+        bytes: usize,
+        /// Pixels from top to bottom.
+        rows: usize,
+        /// Pixels from left to right.
+        columns: usize,
+    },
+    /// Images to learn from and to be judged by are not of one size.
+    #[error(
+        "images of {}x{} to learn from and of {}x{} to be judged by", .train.0, .train.1, .test.0, .test.1
+    )]
+    Sizes {
+        /// Rows and columns of those to learn from.
+        train: (usize, usize),
+        /// Rows and columns of those to be judged by.
+        test: (usize, usize),
+    },
 }
