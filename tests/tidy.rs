@@ -69,7 +69,7 @@ const UNSAFE: &[&str] = &[
 /// Crates from the one that knows least to the one that knows most; each depends only on those before it.
 const LAYERS: &[&str] = &[
     "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "optim", "train", "profile",
-    "pages", "policies", "dynamic", "systems", "torch", "cli",
+    "pages", "policies", "dynamic", "systems", "session", "torch", "cli",
 ];
 
 fn root() -> &'static Path {

@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     }
     if let Some(path) = &arguments.html {
         let title = format!("Systems compared on {}", machine.name);
-        let report = Report::of_rows(title, Comparison::parse(all.as_bytes()).map_err(anyhow::Error::msg)?);
+        let report = Report::of_rows(title, Comparison::parse(all.as_bytes())?);
         files::replace(path, report.html())?;
     }
     if arguments.answer.json {

@@ -98,11 +98,11 @@ fn read(arguments: &Arguments) -> anyhow::Result<Report> {
             let log = Log::read(from).with_context(|| name.to_string())?;
             runs.push(Run::new(log));
         } else if is_kept(start) {
-            kept.push(Kept::read(from).map_err(anyhow::Error::msg).with_context(|| name.to_string())?);
+            kept.push(Kept::read(from).with_context(|| name.to_string())?);
         } else {
             let mut text = Vec::new();
             from.read_to_end(&mut text).with_context(|| format!("cannot read `{name}`"))?;
-            let read = Comparison::parse(&text).map_err(anyhow::Error::msg);
+            let read = Comparison::parse(&text);
             let read =
                 read.with_context(|| format!("{name}: these are neither events nor results of runs"))?;
             results.rows.extend(read.rows);

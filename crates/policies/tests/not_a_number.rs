@@ -7,7 +7,7 @@ use std::sync::Arc;
 use classroom::{Home, task, trainer};
 use tiercel_core::Bytes;
 use tiercel_train::data::{Part, Request};
-use tiercel_train::{Data, Settings, Split, Synthetic, Task, TrainError};
+use tiercel_train::{Data, DataError, Settings, Split, Synthetic, Task, TrainError};
 use tiercel_workload::graph::{Builder, DType, Init, Op, Optimizer, ValueId};
 use tiercel_workload::{Program, schedule};
 
@@ -120,7 +120,7 @@ impl Data for Rotten {
         None
     }
 
-    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String> {
+    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, DataError> {
         if request.part != Part::Features {
             return Ok(false);
         }

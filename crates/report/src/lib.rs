@@ -48,7 +48,7 @@ pub mod table;
 mod text;
 mod thin;
 
-pub use comparison::{Comparison, Row};
+pub use comparison::{Comparison, ComparisonError, Row};
 pub use curve::{Curve, Point, Price};
 pub use events::{Entry, EventsError, Log, What, write_events};
 pub use header::Header;

@@ -136,7 +136,7 @@ pub fn as_probed(mut machine: Machine, watch: &dyn Watch) -> Result<Machine, Ses
     for link in &mut machine.links {
         let there = |id: TierId| if id == TierId(0) { id } else { found.slowest() };
         if let Some(known) = found.link(there(link.from), there(link.to)) {
-            *link = Link { from: link.from, to: link.to, ..known.clone() };
+            *link = Link { from: link.from, to: link.to, via: None, bus: None, ..known.clone() };
         }
     }
     Ok(machine)

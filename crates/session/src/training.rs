@@ -56,7 +56,7 @@ impl Training {
         let task = Task::new(self.program.clone(), self.batch, |program| prepare(program, threads));
         let peak = Lifetimes::new(&task.training.trace).peak().1;
         let machine = machine::for_task(&task, peak, self.fast, self.slow.clone())?;
-        task.check(data.as_ref()).map_err(tiercel_train::TrainError::Data)?;
+        task.check(data.as_ref())?;
         let ready = Ready::plan(self.system, &task, machine, threads, self.options, watch)?;
         let Ready { task, machine, prepared, outlook } = ready;
         let settings = Settings { seed: self.options.seed, schedule, lookahead: 0 };

@@ -184,7 +184,7 @@ impl Sim {
             at_work.into_iter().partition(|ticket| begins(ticket) <= clock);
         let copies = flowing.iter().map(|ticket| {
             let lane = self.transfers[ticket].lane;
-            Demand::copy(lane.0, lane.1, self.speed(lane), copying(&self.machine, lane))
+            Demand::copy(&self.machine, lane.0, lane.1, self.speed(lane), copying(&self.machine, lane))
         });
         let running = || kernel.as_deref().into_iter().chain(self.aside.front().map(|(_, aside)| aside));
         let demands: Vec<Demand> = copies.chain(running().map(|k| k.demand.clone())).collect();
@@ -411,7 +411,7 @@ pub fn beside(
     let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds, cores)];
     demands.extend(copies.iter().map(|&(from, to)| {
         let speed = machine.link(from, to).map_or(0.0, |link| link.speed().0);
-        Demand::copy(from, to, speed, copying(machine, (from, to)))
+        Demand::copy(machine, from, to, speed, copying(machine, (from, to)))
     }));
     Shares::new(machine).divide(&demands)
 }

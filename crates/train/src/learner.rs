@@ -201,7 +201,7 @@ impl<K: Kernels> Kernels for Learner<K> {
             position: self.position,
             seed: self.seed,
         };
-        if !self.data.fill(&request, bytes)? {
+        if !self.data.fill(&request, bytes).map_err(|error| error.to_string())? {
             return kernels.load(tensor, bytes);
         }
         Ok(())

@@ -308,7 +308,17 @@ fn bench(machine: &Machine, tiers: &[TierId], size: Bytes) -> Machine {
             // Nothing is copied.
             let curve = vec![(1, Bandwidth::gb(1.0))];
             let (from, to, latency) = (TierId(from), TierId(to), Nanos::ZERO);
-            links.push(Link { from, to, latency, spacing: None, curve, threads: 1, busy: 0.0 });
+            links.push(Link {
+                from,
+                to,
+                latency,
+                spacing: None,
+                curve,
+                threads: 1,
+                via: None,
+                bus: None,
+                busy: 0.0,
+            });
         }
     }
     let mut bench = machine.clone();

@@ -149,6 +149,7 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
         name: "here".to_string(),
         source: format!("Measured on this machine by `tiercel probe`: {}.", processor()),
         contention: 1.0,
+        buses: Vec::new(),
         compute: Compute { others, ..Compute::new(cores, gflops) },
         beside: None,
         tiers,
@@ -191,6 +192,8 @@ fn link(
         spacing: direction.spacing,
         threads: direction.threads(),
         curve: direction.curve.clone(),
+        via: None,
+        bus: None,
         busy: direction.busy(),
     };
     let both = [link(pair, pair + 1, &found.down), link(pair + 1, pair, &found.up)];

@@ -154,33 +154,33 @@ impl Data for Images {
         Some(pictures.labels.len() as u64)
     }
 
-    fn check(&self, inputs: &[Input<'_>]) -> Result<(), String> {
+    fn check(&self, inputs: &[Input<'_>]) -> Result<(), DataError> {
         let (rows, columns) = (self.train.rows, self.train.columns);
         let features: Vec<_> = inputs.iter().filter(|i| i.part == Part::Features).collect();
         if !features.iter().any(|i| self.frame(i.value.shape).is_some()) {
             let shown: Vec<String> =
                 features.iter().map(|i| format!("{} {}", i.value.name, i.value.shape)).collect();
             let inputs = if shown.is_empty() { "no image".to_string() } else { shown.join(", ") };
-            return Err(format!(
+            return Err(DataError::Unfit(format!(
                 "{}: images of {rows}x{columns} do not fit the network's input ({inputs})",
                 self.name
-            ));
+            )));
         }
         for input in inputs {
             if let Part::Labels { classes } = input.part
                 && classes < self.classes
             {
                 let name = &self.name;
-                return Err(format!(
+                return Err(DataError::Unfit(format!(
                     "{name} has {} classes; the network tells {classes} apart",
                     self.classes
-                ));
+                )));
             }
         }
         Ok(())
     }
 
-    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String> {
+    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, DataError> {
         let dtype = request.value.dtype;
         let samples = bytes.chunks_exact_mut(bytes.len() / request.batch.max(1) as usize).zip(0u64..);
         match request.part {
