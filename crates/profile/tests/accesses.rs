@@ -87,6 +87,7 @@ fn trace(pages: &[u64], kernels: &[Sketch<'_>]) -> Trace {
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     };
     let kernels = kernels.iter().map(kernel).collect();
     Trace { name: "sweeps".to_string(), tensors, kernels, layers: vec!["all".to_string()] }

@@ -170,9 +170,7 @@ fn remedy(error: &SystemError, planned_for: &str, machine: &str) -> String {
     }
     let SystemError::Flaw(flaw) = error else { return String::new() };
     match flaw.as_ref() {
-        Flaw::Other(Mismatch::Size { tensor, .. } | Mismatch::Missing { tensor, .. })
-            if tensor.ends_with(tiercel_workload::schedule::WORKSPACE) =>
-        {
+        Flaw::Other(Mismatch::Size { scratch: true, .. } | Mismatch::Missing { scratch: true, .. }) => {
             "; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`"
                 .to_string()
         }

@@ -8,7 +8,7 @@ use tiercel_kernels::Library;
 use tiercel_profile::{Kept, measured::beside_measured_times};
 use tiercel_systems::{Options, Prepared, Setting, System, Times};
 use tiercel_train::{Data, Settings, Task, Trainer};
-use tiercel_workload::rewriting::{is_again, is_part};
+use tiercel_workload::trace::Derived;
 
 use crate::measure::{Care, measure};
 use crate::{SessionError, Watch, machine};
@@ -42,10 +42,10 @@ impl<'t> Ready<'t> {
         let rewritten = prepared.rewritten.take();
         let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
         let planned = prepared.planned.as_ref().map(|p| Nanos(p.plan.iteration_ns.round() as u64));
-        let count = |which: fn(&str) -> bool| {
-            task.training.trace.kernels.iter().filter(|kernel| which(&kernel.name)).count()
+        let count = |which: fn(&Derived) -> bool| {
+            task.training.trace.kernels.iter().filter(|kernel| which(&kernel.derived)).count()
         };
-        let (again, parts) = (count(is_again), count(is_part));
+        let (again, parts) = (count(|derived| derived.again), count(|derived| derived.part));
         Ready {
             task,
             machine: prepared.staffed(machine),

@@ -13,7 +13,6 @@ use tiercel_systems::{
     simulate_recorded,
 };
 use tiercel_train::{Settings, Synthetic, Task, room};
-use tiercel_workload::rewriting::is_again;
 use tiercel_workload::{Lifetimes, Trace, Workload, nets, open};
 
 use crate::ready::{Ready, emulated, trainer};
@@ -168,7 +167,7 @@ impl Session {
     pub fn recomputed(&self, run: &Run) -> Nanos {
         let kernels = &run.trace(self.trace()).kernels;
         let times = fastest(kernels, &run.machine, &self.times).into_iter();
-        let again = times.zip(kernels).filter(|(_, kernel)| is_again(&kernel.name));
+        let again = times.zip(kernels).filter(|(_, kernel)| kernel.derived.again);
         Nanos(again.map(|(time, _)| time).sum::<f64>().round() as u64)
     }
 

@@ -32,6 +32,7 @@ pub fn random_trace(random: &mut fastrand::Rng, layers: u32, largest: u64) -> Tr
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     };
     let mut kernels = Vec::new();
     for layer in 0..layers {

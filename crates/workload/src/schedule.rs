@@ -11,9 +11,6 @@ use crate::rewriting::Rewriting;
 use crate::storage;
 use crate::trace::{Kernel, Phase, Role, Tensor, TensorId, Trace, Use};
 
-/// How the name of a kernel's scratch memory ends, after the kernel's own.
-pub const WORKSPACE: &str = ".workspace";
-
 /// When weights are updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Updates {
@@ -77,7 +74,7 @@ impl Program {
                 scratch.bytes = tensor.bytes;
             } else if bytes > Bytes::ZERO {
                 let tensor = TensorId(self.trace.tensors.len() as u32);
-                let name = format!("{}{WORKSPACE}", node.name);
+                let name = format!("{}.workspace", node.name);
                 self.trace.tensors.push(Tensor { name, bytes, role: Role::Workspace, persistent: false });
                 kernel.writes.push(Use { tensor, bytes });
             }
@@ -158,6 +155,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             beside: false,
             factor: 1.0,
             repeat: None,
+            derived: node.derived.clone(),
         });
     }
     Program { graph, trace, storage, options, rewriting: Rewriting::default() }
