@@ -13,7 +13,7 @@
 //! | `args.rs` | what a kernel function gets |
 //! | `error.rs` | why a kernel cannot run |
 //! | `gemm.rs` | matrix products |
-//! | `linear.rs` | linear layers; with `few.rs`, `thin.rs` (few samples) and `shallow.rs` (little depth) |
+//! | `linear.rs` | linear layers; with `small_batch.rs`, `medium_batch.rs` (few samples) and `shallow.rs` (little depth) |
 //! | `conv/` | convolutions, as products or straight from the image |
 //! | `pooling/` | maxima and means of windows |
 //! | `norm/` | batch norm and layer norm |
@@ -46,7 +46,6 @@ mod conv;
 mod elementwise;
 mod embedding;
 mod error;
-mod few;
 pub mod finite;
 mod fused;
 pub mod gemm;
@@ -55,6 +54,7 @@ mod interaction;
 mod linear;
 mod loss;
 pub mod math;
+mod medium_batch;
 pub mod narrow;
 mod norm;
 pub mod pool;
@@ -67,7 +67,7 @@ mod scores;
 mod shallow;
 pub mod shares;
 pub mod simd;
-mod thin;
+mod small_batch;
 mod update;
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ use args::{Args, Call, Moment, Places};
 pub use error::KernelError;
 use initial::Starts;
 use pool::Pool;
-use tiercel_run::stage::{Aside, Kernels, Turn, View, recycle};
+use tiercel_run::stage::{Detached, Kernels, Turn, View, recycle};
 use tiercel_sim::world::Work;
 
 /// Gives tensors contents from outside: data, or weights of a checkpoint. It gets the value, the number of the
@@ -281,7 +281,7 @@ impl Kernels for Library {
         Ok(done?)
     }
 
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         let at = work.step.0 as usize;
         let entries = Arc::clone(&self.entries);
         // What is widened needs more than this thread has at hand.

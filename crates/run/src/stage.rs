@@ -7,7 +7,7 @@ use tiercel_core::{
 };
 use tiercel_workload::Tensor;
 
-use crate::host::{Errand, Host, Key};
+use crate::host::{Host, Job, Key};
 use crate::profile::Profile;
 use tiercel_sim::world::{Work, World};
 
@@ -39,7 +39,7 @@ impl Default for Turn {
 }
 
 /// A kernel that runs by itself, on operands in the order of `work.operands`.
-pub type Aside = Box<dyn FnOnce(&mut [View<'_>]) -> Result<(), String> + Send>;
+pub type Detached = Box<dyn FnOnce(&mut [View<'_>]) -> Result<(), String> + Send>;
 
 /// Arithmetic on memory that the manager owns.
 pub trait Kernels {
@@ -61,7 +61,7 @@ pub trait Kernels {
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
 
     /// Hands out a kernel that is to run beside those that follow; `None` where it should be run at once after all.
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         let _ = work;
         None
     }
@@ -145,7 +145,7 @@ unsafe impl Send for Lent {}
 
 impl Lent {
     /// Runs a kernel on the operands.
-    fn run(self, aside: Aside) -> Result<(), String> {
+    fn run(self, detached: Detached) -> Result<(), String> {
         let view = |(mut bytes, writes): (NonNull<[u8]>, bool)| match writes {
             // SAFETY: until the ticket has ended, the manager lets nobody else read or write what the kernel writes, nor
             // frees the memory for others to use; operands are named once, so no two of them overlap.
@@ -154,7 +154,7 @@ impl Lent {
             false => View::Read(unsafe { bytes.as_ref() }),
         };
         let mut views: Vec<View<'_>> = self.0.into_iter().map(view).collect();
-        aside(&mut views)
+        detached(&mut views)
     }
 }
 
@@ -245,8 +245,8 @@ impl<K: Kernels> World for Stage<K> {
     }
 
     unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
-        let aside = if self.host.runs_beside() { self.kernels.aside(work) } else { None };
-        let Some(aside) = aside else {
+        let detached = if self.host.runs_beside() { self.kernels.detach(work) } else { None };
+        let Some(detached) = detached else {
             // SAFETY: the caller promises the same.
             return unsafe { self.compute(work) }.map(|()| None);
         };
@@ -257,7 +257,7 @@ impl<K: Kernels> World for Stage<K> {
         };
         let lent = Lent(work.operands.iter().zip(work.places).map(slice).collect::<Result<_, String>>()?);
         let traffic = work.traffic.to_vec();
-        Ok(Some(self.host.entrust(Errand { work: Box::new(move || lent.run(aside)), traffic })))
+        Ok(Some(self.host.submit(Job { work: Box::new(move || lent.run(detached)), traffic })))
     }
 
     fn measured(&self) -> bool {

@@ -62,7 +62,7 @@ impl Choice {
         match self {
             Choice::System(system) => Ok(system.prepare(setting)?),
             Choice::Plan(plan) => {
-                let planned = Planned { plan: (**plan).clone(), solve: None, met: true, heeded: false };
+                let planned = Planned { plan: (**plan).clone(), solve: None, met: true, adaptive: false };
                 replay(planned, setting).map_err(|error| SessionError::Plan {
                     error: Box::new(error),
                     planned_for: plan.machine.clone(),

@@ -2,7 +2,7 @@
 
 use tiercel_core::{Machine, Nanos};
 use tiercel_systems::curve::least_fast;
-use tiercel_systems::{Experience, Fast, Options, Run, Setting, System, named, simulate};
+use tiercel_systems::{Fast, Options, Run, Setting, System, WarmStarts, named, simulate};
 
 use crate::{Session, SessionError};
 
@@ -43,10 +43,10 @@ impl Session {
             fast.iter().map(|fast| self.with_fast(*fast)).collect::<Result<Vec<Machine>, SessionError>>()?;
         let mut points: Vec<(usize, Machine)> = machines.into_iter().enumerate().collect();
         points.sort_by_key(|(_, machine)| machine.tiers[0].capacity);
-        let experience = Experience::default();
+        let warm_starts = WarmStarts::default();
         let mut runs: Vec<(usize, Run)> = Vec::new();
         for (at, machine) in points {
-            let setting = Setting { experience: Some(&experience), ..self.setting(&machine, options) };
+            let setting = Setting { warm_starts: Some(&warm_starts), ..self.setting(&machine, options) };
             let run = simulate(system, &setting, ITERATIONS);
             steps.tick();
             runs.push((at, run.map_err(|error| SessionError::With { fast: fast[at], error })?));

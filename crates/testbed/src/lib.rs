@@ -14,7 +14,7 @@ mod seeds;
 mod skipped;
 mod trace;
 
-pub use jumble::{Aside, Jumble};
+pub use jumble::{Detached, Jumble};
 pub use ledger::{Ledger, Visible, machine};
 pub use seeds::for_seeds;
 pub use skipped::skipped;

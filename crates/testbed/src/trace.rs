@@ -1,7 +1,7 @@
 //! Random traces in the shape of training, and kernels whose results depend on every byte that they read.
 
 use tiercel_core::{Bytes, Operand};
-use tiercel_run::{Aside, Kernels, View};
+use tiercel_run::{Detached, Kernels, View};
 use tiercel_sim::Work;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, Use};
@@ -100,7 +100,7 @@ impl Kernels for Scramble {
         Ok(())
     }
 
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         let (name, operands) = (work.kernel.name.clone(), work.operands.to_vec());
         Some(Box::new(move |views| {
             scramble(&name, &operands, views);

@@ -74,7 +74,7 @@ pub fn decide(
         let request = Request { again, seeded: false, places: false, time, seed, ..Request::default() };
         let found = joint(&recorded, machine, &times, &request)?;
         let trace = Arc::new(found.repeated.trace.clone());
-        let planned = Planned { plan: found.plan, solve: Some(found.time), met: false, heeded: false };
+        let planned = Planned { plan: found.plan, solve: Some(found.time), met: false, adaptive: false };
         let prepared = planning::play(planned, &trace, &addresses(machine))?;
         (trace, Some(found.repeated), prepared)
     } else {

@@ -21,7 +21,7 @@ use super::safetensors::Writer;
 use super::task::Task;
 use tiercel_kernels::finite::first_bad;
 use tiercel_kernels::narrow;
-use tiercel_run::stage::{Aside, Kernels, Turn, View, recycle};
+use tiercel_run::stage::{Detached, Kernels, Turn, View, recycle};
 use tiercel_sim::world::Work;
 
 /// Which pass runs.
@@ -227,9 +227,9 @@ impl<K: Kernels> Kernels for Learner<K> {
 
     /// Whether weights that are updated beside other kernels are finite shows in the next loss; the gradients have been
     /// searched.
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         match self.mode {
-            Mode::Training => self.training.kernels.aside(work),
+            Mode::Training => self.training.kernels.detach(work),
             Mode::Searching | Mode::Evaluation { .. } => None,
         }
     }

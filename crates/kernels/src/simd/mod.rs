@@ -1,5 +1,5 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `paired.rs`,
-//! `strip.rs`, `depthwise.rs`, `broad.rs`, `halving.rs`, `peaks.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as
+//! `strip.rs`, `depthwise.rs`, `broad.rs`, `depthwise_strided.rs`, `maxima.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as
 //! values (`lanes`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
@@ -8,11 +8,11 @@
 mod broad;
 mod depthwise;
 #[cfg(target_arch = "x86_64")]
-mod halving;
+mod depthwise_strided;
 mod lanes;
+mod maxima;
 mod pack;
 mod paired;
-mod peaks;
 mod product;
 mod strip;
 mod sums;
@@ -24,11 +24,11 @@ pub use depthwise::{Depthwise, Weights};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
+pub use maxima::{Keys, Maxima};
 pub use pack::{
     Layout, Runs, expect, fetch, fetch_early, foresee, lay, lay_pairs, lay_parted, transpose, transpose_far,
 };
 pub use paired::{Pairs, correlate_pairs, shifted_pairs};
-pub use peaks::{Keys, Peaks};
 pub use product::{
     Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted, shifted_along,
 };
