@@ -13,7 +13,6 @@ use tiercel_profile::Kept;
 use tiercel_session::measure::{Care, Timed};
 use tiercel_session::{cores, machine, measure, net_name};
 use tiercel_sim::KernelTime;
-use tiercel_workload::trace::Timing;
 use tiercel_workload::{Kernel, Program, text};
 
 use crate::answer::Answer;
@@ -97,23 +96,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         return Err(Failure::interrupted(message, None).into());
     }
     if let Some(path) = &arguments.out {
-        files::replace(path, text::write(&timed(program.clone(), &outcome)))?;
+        files::replace(path, text::write(&outcome.annotated(&program.trace)))?;
     }
     Ok(if arguments.answer.json {
         format!("{:#}\n", profile.document(arguments.answer.seed))
     } else {
         profile.table()
     })
-}
-
-/// The trace with what was measured of its kernels.
-fn timed(program: Program, outcome: &Timed) -> tiercel_workload::Trace {
-    let mut trace = program.trace;
-    for kernel in &mut trace.kernels {
-        let known = outcome.times.of(kernel).iter();
-        kernel.timings = known.map(|(tiers, time)| Timing { tiers: tiers.clone(), time: *time }).collect();
-    }
-    trace
 }
 
 /// All kernels of one kind together.

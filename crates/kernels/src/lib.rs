@@ -142,7 +142,12 @@ pub struct Library {
 impl Library {
     /// A library for a program that was [prepared](prepare) for as many threads, or a word on what is missing.
     pub fn new(program: &Program, threads: usize) -> Result<Library, KernelError> {
+        simd::asked()?;
         let threads = threads.max(1);
+        let pool = Pool::new(threads);
+        if pool.threads() < threads {
+            return Err(KernelError::Threads { wanted: threads, there: pool.threads() });
+        }
         let entries = (0..program.graph.nodes.len()).map(|at| entry(program, at, threads));
         let most = program.trace.kernels.iter().map(|k| k.reads.len() + k.writes.len()).max().unwrap_or(0);
         let places = Places { inputs: Vec::with_capacity(most), outputs: Vec::with_capacity(most) };
@@ -150,7 +155,7 @@ impl Library {
             entries: entries.collect::<Result<_, _>>()?,
             starts: Starts::new(program),
             values: program.graph.values.iter().filter(|v| v.view_of.is_none()).cloned().collect(),
-            pool: Pool::new(threads),
+            pool,
             moment: Moment { seed: 0, iteration: 0, rate: 1.0 },
             source: None,
             finite: false,

@@ -3,7 +3,8 @@
 use tiercel_core::Machine;
 use tiercel_kernels::prepare;
 use tiercel_profile::{Kept, Measured, ProfileError, Survey};
-use tiercel_workload::{Program, Workload};
+use tiercel_workload::trace::Timing;
+use tiercel_workload::{Program, Trace, Workload};
 
 use crate::machine::is_here;
 use crate::{SessionError, Watch};
@@ -27,6 +28,17 @@ pub struct Timed {
 }
 
 impl Timed {
+    /// A trace with the times that were measured of its kernels, as text that plans and simulations go by.
+    pub fn annotated(&self, trace: &Trace) -> Trace {
+        let mut trace = trace.clone();
+        for kernel in &mut trace.kernels {
+            let known = self.times.of(kernel).iter();
+            kernel.timings =
+                known.map(|(tiers, time)| Timing { tiers: tiers.clone(), time: *time }).collect();
+        }
+        trace
+    }
+
     /// The times, whether or not they could be kept; whoever waits for them again learns why.
     pub fn told(self, watch: &dyn Watch) -> Measured {
         if let Some(why) = self.unkept {
