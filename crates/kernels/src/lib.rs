@@ -81,13 +81,13 @@ use args::{Args, Call, Moment, Places};
 pub use error::KernelError;
 use initial::Starts;
 use pool::Pool;
-use tiercel_run::stage::{Detached, Kernels, Turn, View, recycle};
+use tiercel_run::stage::{Detached, Failure, Kernels, Turn, View, recycle};
 use tiercel_sim::world::Work;
 
 /// Gives tensors contents from outside: data, or weights of a checkpoint. It gets the value, the number of the
 /// iteration and the bytes, and returns whether it has filled them; those that it has not get what their
 /// [`Init`](tiercel_workload::graph::Init) says.
-pub type Source = Box<dyn FnMut(&Value, u64, &mut [u8]) -> Result<bool, String> + Send>;
+pub type Source = Box<dyn FnMut(&Value, u64, &mut [u8]) -> Result<bool, Failure> + Send>;
 
 /// The scratch memory that a node needs with this many threads.
 pub fn workspace(graph: &Graph, node: &Node, threads: usize) -> Bytes {
@@ -243,7 +243,7 @@ impl Kernels for Library {
         self.moment = Moment { seed: turn.seed, iteration: turn.iteration, rate: turn.rate };
     }
 
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         if let Some(source) = &mut self.source {
             let value = self.values.iter().find(|v| v.name == tensor.name);
             let value = value.ok_or_else(|| KernelError::Value(tensor.name.clone()))?;
@@ -254,7 +254,7 @@ impl Kernels for Library {
         Ok(self.starts.fill(&tensor.name, self.moment.seed, self.moment.iteration, bytes)?)
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         let at = work.step.0 as usize;
         let entry = self.entries.get(at).ok_or(KernelError::Kernel(at))?;
         let Library { places, pool, moment, .. } = self;

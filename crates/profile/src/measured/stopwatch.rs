@@ -19,7 +19,7 @@ use tiercel_core::{
 use tiercel_kernels::Library;
 use tiercel_kernels::random;
 use tiercel_run::host::Key;
-use tiercel_run::{Host, Kernels, Stage, View};
+use tiercel_run::{Failure, Host, Kernels, Stage, View};
 use tiercel_sim::world::traffic_of;
 use tiercel_sim::{Work, World};
 use tiercel_workload::graph::Init;
@@ -361,7 +361,7 @@ impl Bench {
 }
 
 impl Kernels for Bench {
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         if self.given.contains(&tensor.name) {
             return self.library.load(tensor, bytes);
         }
@@ -372,13 +372,13 @@ impl Kernels for Bench {
         Ok(())
     }
 
-    fn save(&mut self, _: &Tensor, bytes: &[u8]) -> Result<(), String> {
+    fn save(&mut self, _: &Tensor, bytes: &[u8]) -> Result<(), Failure> {
         let sum = bytes.chunks(64).fold(0u8, |sum, line| sum.wrapping_add(line[0]));
         black_box(sum);
         Ok(())
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         self.library.run(work, views)
     }
 }
