@@ -40,6 +40,20 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure { message, status: 1, out: None }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        let told =
+            |error: anyhow::Error| Failure { message: told(&error), status: status(&error), out: None };
+        error.downcast().unwrap_or_else(told)
+    }
+}
+
 /// What is wrong, with what is behind it where that is not said yet.
 pub fn told(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
