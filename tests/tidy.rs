@@ -20,14 +20,14 @@ const UNSAFE: &[&str] = &[
     "crates/kernels/src/shares.rs",
     "crates/kernels/src/simd/broad.rs",
     "crates/kernels/src/simd/depthwise.rs",
-    "crates/kernels/src/simd/halving.rs",
+    "crates/kernels/src/simd/depthwise_strided.rs",
     "crates/kernels/src/simd/lanes/avx2.rs",
     "crates/kernels/src/simd/lanes/avx512.rs",
     "crates/kernels/src/simd/lanes/mod.rs",
     "crates/kernels/src/simd/mod.rs",
     "crates/kernels/src/simd/pack.rs",
     "crates/kernels/src/simd/paired.rs",
-    "crates/kernels/src/simd/peaks.rs",
+    "crates/kernels/src/simd/maxima.rs",
     "crates/kernels/src/simd/product.rs",
     "crates/kernels/src/simd/strip.rs",
     "crates/kernels/src/simd/vector.rs",
@@ -69,7 +69,7 @@ const UNSAFE: &[&str] = &[
 /// Crates from the one that knows least to the one that knows most; each depends only on those before it.
 const LAYERS: &[&str] = &[
     "core", "workload", "report", "sim", "plan", "run", "ann", "pic", "kernels", "optim", "train", "profile",
-    "pages", "policies", "dynamic", "systems", "torch", "cli",
+    "pages", "policies", "dynamic", "systems", "session", "torch", "cli",
 ];
 
 fn root() -> &'static Path {

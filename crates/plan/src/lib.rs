@@ -37,5 +37,5 @@ pub use plan::{Action, Birth, Implementation, Move, Plan};
 pub use plan::{offsets, verify};
 pub use search::solve::{Effort, Solution, Stop, solve};
 pub use search::solver::{Fast, SolveError, Solver};
-pub use search::warm::Known;
+pub use search::warm::WarmStart;
 pub use search::{solve, solver, warm};

@@ -8,7 +8,6 @@ use serde_json::json;
 use tiercel_ann::Info;
 use tiercel_core::Bytes;
 
-use super::told;
 use crate::answer::Answer;
 use crate::figures::grouped;
 
@@ -22,8 +21,8 @@ pub struct Arguments {
     answer: Answer,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
-    let info = Info::read(&arguments.index).map_err(told)?;
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
+    let info = Info::read(&arguments.index)?;
     let spec = info.spec;
     if arguments.answer.json {
         let sections: Vec<_> =

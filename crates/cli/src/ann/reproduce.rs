@@ -8,7 +8,6 @@ use tiercel_ann::hm::reproduce::{At, Found, measure, vectors};
 use tiercel_ann::{Matrix, Metric};
 use tiercel_systems::reproduce::{Claim, Row};
 
-use super::told;
 use crate::progress::Progress;
 use crate::reproduce::{figures, spelled};
 
@@ -60,17 +59,16 @@ const NOTES: [(&str, &str); 8] = [
 ];
 
 /// The table or document.
-pub fn run(json: bool, seed: u64, threads: usize) -> Result<String, String> {
+pub fn run(json: bool, seed: u64, threads: usize) -> anyhow::Result<String> {
     let (count, asked) = SIZES;
     let (numbers, dim) = vectors(count + asked, seed);
     let bytes: Vec<u8> = numbers.iter().map(|n| *n as u8).collect();
-    let all = Matrix::new(tiercel_ann::Dtype::U8, dim, bytes).map_err(told)?;
+    let all = Matrix::new(tiercel_ann::Dtype::U8, dim, bytes)?;
     let bar = Progress::new(Variant::ALL.len() + 2, "building and searching");
     let found =
         measure(&all.slice(0..count), &all.slice(count..count + asked), Metric::L2, threads, &mut || {
             bar.tick()
-        })
-        .map_err(told)?;
+        })?;
     drop(bar);
     let mut rows = rows(&found);
     for row in rows.iter_mut().filter(|row| row.difference().is_some() || row.ours.is_err()) {

@@ -18,9 +18,9 @@ use tiercel_pages::real::session::{Slow, Target};
 use tiercel_pages::systems;
 use tiercel_workload::spelling::nearest;
 
-use crate::Failure;
 use crate::amounts::{duration, share};
 use crate::answer::Answer;
+use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -114,7 +114,7 @@ fn interrupts() -> Interrupts {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     if arguments.doctor {
         return Ok(doctor::run(arguments.answer.json));
     }
@@ -122,12 +122,12 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     match chosen.iter().filter(|chosen| **chosen).count() {
         0 => {
             let message = "what is to be kept? give --pid N, --cgroup PATH or -- COMMAND (or --doctor)";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message).into());
         }
         1 => {}
         _ => {
             let message = "--pid, --cgroup and -- COMMAND exclude each other";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message).into());
         }
     }
     if let Some(path) = &arguments.events {
@@ -138,13 +138,13 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         (None, _) => return nodes::run(arguments),
         (Some(_), None) => {
             let message = "how much fast memory? give --fast SIZE beside --slow";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message).into());
         }
         (Some(slow), Some(_)) => slow.clone(),
     };
     if arguments.tiers.is_some() {
         let message = "--tiers names NUMA nodes; with --slow there is one node and a disk";
-        return Err(Failure::usage(message.to_string()));
+        return Err(Failure::usage(message).into());
     }
     let target = match (arguments.pid, &arguments.cgroup) {
         (Some(pid), _) => Target::Process(pid),

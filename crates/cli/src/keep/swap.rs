@@ -11,12 +11,12 @@ use tiercel_pages::real::session::{Event, Options, Session, Slow, State, Target}
 use super::events::Events;
 use super::top::{self, Top};
 use super::{Arguments, interrupts, size};
-use crate::Failure;
+use crate::failure::Failure;
 
 /// How long a command has to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
-pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<String, Failure> {
+pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> anyhow::Result<String> {
     let is_command = matches!(target, Target::Command(_));
     let options = Options {
         target,
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
     };
     let fast = options.fast;
     let asked = interrupts();
-    let mut session = Session::open(options).map_err(|error| error.to_string())?;
+    let mut session = Session::open(options)?;
     for found in &session.found {
         eprintln!("tiercel: {}", left(found));
     }
@@ -107,7 +107,7 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
                 message += ": the kernel ended a process of it, because it wanted more memory than --fast and swap have \
                             together; give it more with --slow-size";
             }
-            Err(Failure { message, status: code.max(1), out: Some(out) })
+            Err(Failure { message, status: code.max(1), out: Some(out) }.into())
         }
         _ => Ok(out),
     }
