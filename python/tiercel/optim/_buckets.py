@@ -37,7 +37,7 @@ class Slot:
 class Bucket:
     """Some parameters, and this rank's part of their states."""
 
-    def __init__(self, group: dict, parameters: list[torch.Tensor], rank: int, ranks: int) -> None:
+    def __init__(self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int) -> None:
         self.group = group
         self.slots: list[Slot] = []
         at = 0
@@ -49,6 +49,8 @@ class Bucket:
         self.part = -(-at // (ranks * ALIGN)) * ALIGN
         self.total = self.part * ranks
         self.start = self.part * rank
+        #: How many numbers most buckets are meant to have.
+        self.usual = nbytes // self.dtype.itemsize
         pinned = self.device.type == "cuda"
         self.pinned = pinned
         self.master = host(self.part, torch.float32, False)
@@ -72,7 +74,7 @@ class Bucket:
         self.there.set()
         self.reset()
         for slot in self.slots:
-            self.read_master(slot, None)
+            self.read_master(slot, None, through=self.arrived if pinned else None)
 
     def reset(self) -> None:
         """A backward pass may begin."""
@@ -85,13 +87,15 @@ class Bucket:
             return None
         return slice(begin - self.start, end - self.start), slice(begin - slot.start, end - slot.start)
 
-    def read_master(self, slot: Slot, only_changed: Optional[torch.Tensor]) -> None:
-        """Takes a parameter's values for the master's; with `only_changed` just where they are not its own rounded."""
+    def read_master(self, slot: Slot, only_changed: Optional[torch.Tensor], through: Optional[torch.Tensor] = None) -> None:
+        """Takes a parameter's values for the master's; with `only_changed` just where they are not its own rounded. Pinned
+        memory that nobody uses makes the way several times as fast."""
         where = self.inside(slot)
         if where is None:
             return
         mine, theirs = where
-        values = slot.parameter.detach().reshape(-1)[theirs].to("cpu")
+        values = slot.parameter.detach().reshape(-1)[theirs]
+        values = values.to("cpu") if through is None else through[mine].copy_(values)
         master = self.master[mine]
         if only_changed is None:
             master.copy_(values)
@@ -181,7 +185,7 @@ def layout(group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, 
     def close() -> None:
         nonlocal run, size
         if run:
-            buckets.append(Bucket(group, run, rank, ranks))
+            buckets.append(Bucket(group, run, nbytes, rank, ranks))
         run, size = [], 0
 
     for parameter in parameters:

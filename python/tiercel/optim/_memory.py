@@ -26,12 +26,13 @@ def host(count: int, dtype: torch.dtype, pinned: bool) -> torch.Tensor:
     tensor = torch.frombuffer(memory, dtype=dtype)[:count]
     address = slab.address
     if pinned:
-        # Untried on a device so far: the call is that of `_devices.py`, which has run on one.
+        tensor.zero_()  # many threads make the pages, which a driver would make one after the other
         code = torch.cuda.cudart().cudaHostRegister(address, nbytes, 0)
         if int(code) != 0:
             raise MemoryError(f"{nbytes} bytes of host memory cannot be pinned (error {int(code)})")
     # The tensor's storage holds on to `memory`, and with it to the mapping.
-    weakref.finalize(memory, _release, slab, address if pinned else 0)
+    gone = weakref.finalize(memory, _release, slab, address if pinned else 0)
+    gone.atexit = False  # a process that ends gives everything back at once
     return tensor
 
 

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from .._tiercel import Numbering, Updater
 from . import _patches, _state
 from ._buckets import Bucket, Slot, layout
+from ._clock import Clock
 from ._ranks import Alone, Ranks
 from ._travel import road
 from ._waits import Waits
@@ -66,6 +67,7 @@ class OffloadAdamW(Optimizer):
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
         self._me = weakref.ref(self)
         self._updater = Updater(threads)
+        self._clock = Clock()
         self._bucket_bytes = bucket_bytes
         self._delayed_after = delayed_after
         self._buckets: list[Bucket] = []
@@ -254,8 +256,9 @@ class OffloadAdamW(Optimizer):
                         by_hand = True
             if by_hand or (self._ranks.ranks == 1 and any(bucket.stage is not None for bucket in self._buckets)):
                 self._flush()
-        for bucket in self._buckets:
-            self._roads[bucket.device].settle(bucket)
+        with self._clock.of("waiting for gradients"):
+            for bucket in self._buckets:
+                self._roads[bucket.device].settle(bucket)
 
     def grad(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """A parameter's gradient as it is on the host, in 32 bits; with several ranks, where it is this rank's."""
@@ -302,10 +305,11 @@ class OffloadAdamW(Optimizer):
         """The sum of squares of each bucket's gradients as they came, over all ranks."""
         if self._squares is None:
             self._all_here()
-            here = [
-                self._updater.sum_of_squares(_state.numbers(bucket.gradient), bucket.part) if bucket.passes else 0.0
-                for bucket in self._buckets
-            ]
+            with self._clock.of("adding up the norm"):
+                here = [
+                    self._updater.sum_of_squares(_state.numbers(bucket.gradient), bucket.part) if bucket.passes else 0.0
+                    for bucket in self._buckets
+                ]
             self._squares = self._ranks.total(here)
         return self._squares
 
@@ -381,10 +385,13 @@ class OffloadAdamW(Optimizer):
         for bucket in self._buckets:
             changed = [slot for slot in bucket.slots if slot.has]
             if changed:
-                self._roads[bucket.device].before(bucket)
-                bucket.update(self._updater, self._rule(bucket.group), bucket.runs(), factors, bucket.gradient)
+                with self._clock.of("waiting for old parameters to have left"):
+                    self._roads[bucket.device].before(bucket)
+                with self._clock.of("updating"):
+                    bucket.update(self._updater, self._rule(bucket.group), bucket.runs(), factors, bucket.gradient)
                 self._counted(changed)
-                self._return(bucket, changed)
+                with self._clock.of("sending parameters back"):
+                    self._return(bucket, changed)
         self._arrive()
 
     def _later(self) -> None:
@@ -400,11 +407,12 @@ class OffloadAdamW(Optimizer):
                 work.append((bucket, rule, runs, bucket.hand_over()))
         self._factors = [1.0, 1.0]
         self._squares = None
-        updater = self._updater
+        updater, clock = self._updater, self._clock
 
         def run() -> None:
-            for bucket, rule, runs, gradient in work:
-                bucket.update(updater, rule, runs, factors, gradient)
+            with clock.of("updating, beside"):
+                for bucket, rule, runs, gradient in work:
+                    bucket.update(updater, rule, runs, factors, gradient)
 
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "tiercel-optim")
@@ -420,7 +428,7 @@ class OffloadAdamW(Optimizer):
                 work.append((bucket, self._rule(bucket.group), bucket.runs(), bucket.gradient, changed))
                 self._counted(changed)
                 bucket.there.clear()
-        updater, roads = self._updater, self._roads
+        updater, roads, clock = self._updater, self._roads, self._clock
 
         def run() -> None:
             try:
@@ -428,8 +436,10 @@ class OffloadAdamW(Optimizer):
                     for bucket, rule, runs, gradient, changed in work:
                         way = roads[bucket.device]
                         way.before(bucket)
-                        bucket.update(updater, rule, runs, factors, gradient)
-                        way.back(bucket, changed, moments[bucket.device])
+                        with clock.of("updating, beside"):
+                            bucket.update(updater, rule, runs, factors, gradient)
+                        with clock.of("sending parameters back, beside"):
+                            way.back(bucket, changed, moments[bucket.device])
                         for slot in changed:
                             slot.version = slot.parameter._version
                         bucket.there.set()
@@ -445,12 +455,14 @@ class OffloadAdamW(Optimizer):
         """Waits for an update that runs beside the model."""
         running, self._running = self._running, None
         if running is not None:
-            running.result()
+            with self._clock.of("waiting for the update beside"):
+                running.result()
 
     def _return_late(self) -> None:
         """What was computed beside the last passes reaches the model."""
-        for bucket, changed in self._ahead:
-            self._return(bucket, changed)
+        with self._clock.of("sending parameters back"):
+            for bucket, changed in self._ahead:
+                self._return(bucket, changed)
         self._arrive()
         self._ahead = []
 
@@ -459,6 +471,10 @@ class OffloadAdamW(Optimizer):
         """Brings the model up to date where an update is delayed, as after the last step."""
         self._finish()
         self._return_late()
+
+    def times(self) -> dict[str, float]:
+        """Where time went since this was last asked, in seconds of the host; what ran beside the model is counted whole."""
+        return self._clock.taken()
 
     @staticmethod
     def _counted(slots: list[Slot]) -> None:

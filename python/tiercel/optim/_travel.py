@@ -1,7 +1,7 @@
 """How gradients get to the host and parameters back: plain copies on a processor; streams and events on a GPU.
 
-The part for GPUs has not been tried on a device yet. Everything there is ordered by events: the device's own work waits for
-copies, and the host waits for gradients alone, before it uses them.
+Everything on a GPU is ordered by events: the device's own work waits for copies, and the host waits for gradients alone,
+before it uses them. Events that the host waits for let its core sleep meanwhile: the update wants all cores.
 """
 
 from __future__ import annotations
@@ -74,16 +74,20 @@ class Device:
         self.returning: dict[int, Any] = {}
         self.last: Any = None
 
+    def _key(self, bucket: Bucket) -> tuple[int, torch.dtype]:
+        """Flat copies of one size serve all buckets that are not larger than most are meant to be."""
+        return max(bucket.total, bucket.usual), bucket.dtype
+
     def stage(self, bucket: Bucket) -> torch.Tensor:
-        key = (bucket.total, bucket.dtype)
+        key = self._key(bucket)
         free, made = self.stages.setdefault(key, []), self.made.get(key, 0)
         compute = torch.cuda.current_stream(self.device)
         if free and (made >= STAGES or free[0][1].query()):
             memory, event = free.pop(0)
             compute.wait_event(event)
-            return memory.zero_()
+            return memory[: bucket.total].zero_()
         self.made[key] = made + 1
-        return torch.zeros(bucket.total, dtype=bucket.dtype, device=self.device)
+        return torch.zeros(key[0], dtype=bucket.dtype, device=self.device)[: bucket.total]
 
     def free(self, bucket: Bucket) -> None:
         if bucket.stage is not None:
@@ -92,7 +96,8 @@ class Device:
             compute = torch.cuda.current_stream(self.device)
             self.outward.wait_stream(compute)
             event.record(self.outward)
-            self.stages.setdefault((bucket.total, bucket.dtype), []).append((bucket.stage, event))
+            key = self._key(bucket)
+            self.stages.setdefault(key, []).append((bucket.stage.as_strided((key[0],), (1,), 0), event))
 
     def out(self, bucket: Bucket, source: torch.Tensor) -> None:
         self.settle(bucket)
@@ -101,7 +106,7 @@ class Device:
         self.outward.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.outward):
             bucket.arrived.copy_(source, non_blocking=True)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event(blocking=True)
             event.record(self.outward)
         self.landing[id(bucket)] = event
 
@@ -138,7 +143,7 @@ class Device:
             mine = bucket.out
             if changed is None:
                 mine = bucket.out.to(self.device, non_blocking=True)
-            self.last = torch.cuda.Event()
+            self.last = torch.cuda.Event(blocking=True)
             self.last.record(self.inward)
         self.returning[id(bucket)] = self.last
         if changed is None:

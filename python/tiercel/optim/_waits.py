@@ -29,7 +29,9 @@ class Waits:
                     place = optimizer._slots.get(parameter)
                     if place is not None:
                         bucket = place[0]
-                        bucket.there.wait()
+                        if not bucket.there.is_set():
+                            with optimizer._clock.of("forward pass waiting for parameters"):
+                                bucket.there.wait()
                         optimizer._roads[bucket.device].let(bucket)
 
         def before(module: torch.nn.Module, arguments: Any) -> None:
