@@ -6,7 +6,8 @@
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tiercel_optim::{
-    Adam, Bf16, Decay, F16, Gradient, Output, Part, Pool, Queue, Rule, Sgd, level, sum_of_squares, update,
+    Adam, Bf16, Decay, F16, Gradient, Output, Part, Pool, Queue, Rates, Rule, Sgd, level, split,
+    sum_of_squares, update,
 };
 
 /// Numbers at an address: 0 for 32 bits, 1 for bf16, 2 for half precision; no address for none.
@@ -69,7 +70,8 @@ impl Task {
         if self.parameter == 0 || self.gradient.0 == 0 || missing {
             return Err(PyValueError::new_err("an array has no address"));
         }
-        let beyond = |(start, count, _): &(usize, usize, u64)| start.checked_add(*count).is_none_or(|end| end > len);
+        let beyond =
+            |(start, count, _): &(usize, usize, u64)| start.checked_add(*count).is_none_or(|end| end > len);
         if self.runs.iter().any(beyond) {
             return Err(PyValueError::new_err(format!("a run goes beyond {len} parameters")));
         }
@@ -205,9 +207,19 @@ fn vectors() -> PyResult<&'static str> {
     name.ok_or_else(|| PyRuntimeError::new_err("vectors without a name"))
 }
 
+/// Shares of the parameters whose states stay on the GPU, are streamed to it and are updated by the processor, and the seconds of the
+/// update: for so many parameters of so many bytes each, `room` bytes on the GPU, and rates in bytes a second of host memory and
+/// the link inward and outward.
+#[pyfunction]
+fn split_states(parameters: f64, bytes: f64, room: f64, rates: (f64, f64, f64)) -> (f64, f64, f64, f64) {
+    let found = split(parameters, bytes, room, Rates { host: rates.0, inward: rates.1, outward: rates.2 });
+    (found.gpu, found.streamed, found.host, found.seconds)
+}
+
 /// Adds what is here to the module.
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Numbering>()?;
     m.add_class::<Updater>()?;
+    m.add_function(wrap_pyfunction!(split_states, m)?)?;
     m.add_function(wrap_pyfunction!(vectors, m)?)
 }

@@ -10,6 +10,7 @@ mod answer;
 mod compare;
 mod completions;
 mod describe;
+mod explain;
 mod figures;
 mod files;
 mod keep;
@@ -58,6 +59,7 @@ enum Verb {
     Run(run::Arguments),
     Compare(compare::Arguments),
     Reproduce(reproduce::Arguments),
+    Explain(explain::Arguments),
     Report(report::Arguments),
     Train(Box<train::Arguments>),
     Ann(Box<ann::Arguments>),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments).map_err(Failure::from),
         Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),
         Verb::Reproduce(arguments) => reproduce::run(&arguments).map_err(Failure::from),
+        Verb::Explain(arguments) => explain::run(&arguments).map_err(Failure::from),
         Verb::Train(arguments) => train::run(&arguments),
         Verb::Keep(arguments) => keep::run(&arguments),
         Verb::Pic(arguments) => pic::run(&arguments),

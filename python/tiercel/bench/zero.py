@@ -92,6 +92,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for batch in batches:
             window(options, out, way, step, batch, device)
     way.finish()
+    out["about"] = way.about() if hasattr(way, "about") else None
     out["host"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return out
 
@@ -155,6 +156,8 @@ def table(rows: list[dict[str, Any]]) -> None:
             print(f"{row['way']:10} {row['error']}")
             continue
         print(f"{row['way']:10} {row['parameters'] / 1e9:.3f} B parameters, host {row['host'] / 2**30:.1f} GiB, made in {row['made_in']:.1f} s")
+        if row.get("about"):
+            print(f"           {row['about']}")
         if first and row.get("losses"):
             off = max(abs(a - b) / abs(b) for a, b in zip(row["losses"], first["losses"]))
             print(f"           losses {row['losses'][0]:.4f} to {row['losses'][-1]:.4f}, at most {off:.2%} from those all on the GPU")

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from ..optim import OffloadAdamW
+from ..optim._arithmetic import how
 from ..optim._memory import host
 
 RATE = 1e-4
@@ -157,6 +158,14 @@ class Ours:
     def times(self) -> dict[str, float]:
         return self.optimizer.times()
 
+    def about(self) -> dict[str, Any]:
+        """Where the states went, and why."""
+        parts: dict[str, int] = {}
+        for bucket in self.optimizer._buckets:
+            parts[bucket.place] = parts.get(bucket.place, 0) + bucket.part
+        rates = self.optimizer._plan.rates
+        return {"parameters": parts, "GB/s": rates and [rate / 1e9 for rate in rates], "on the GPU by": how(self.optimizer._buckets[0].device)}
+
 
 #: The ways by name.
 WAYS: dict[str, Any] = {
@@ -164,5 +173,9 @@ WAYS: dict[str, Any] = {
     "parts": lambda model, threads: Parts(model),
     "exact": lambda model, threads: Ours(model, threads),
     "overlap": lambda model, threads: Ours(model, threads, beside=True),
-    "delayed": lambda model, threads: Ours(model, threads, delayed_after=2),
+    "early": lambda model, threads: Ours(model, threads, beside=True, early=True),
+    "planned": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="1GiB"),
+    "planned-late": lambda model, threads: Ours(model, threads, beside=True, gpu_bytes="1GiB"),
+    "auto": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="auto"),
+    "delayed": lambda model, threads: Ours(model, threads, beside=True, delayed_after=2),
 }

@@ -1,6 +1,7 @@
 """Buckets: neighbouring parameters of one group, laid out one after the other, that travel and are updated together.
 
-With several ranks every rank owns one part of each bucket (ZeRO, stage 2) and keeps the states of that part alone.
+A bucket's states lie on the host and are updated by the processor (`host`), lie there and are streamed through the GPU (`streamed`),
+or stay on the GPU (`gpu`). With several ranks every rank owns one part of each bucket (ZeRO, stage 2) and keeps the states of that part alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Optional
 
 import torch
 
-from .._tiercel import Numbering, Updater
+from .._tiercel import Updater
 from ._memory import host, numbers
 
 #: Parameters start at multiples of this many numbers, so that no two share a line of memory.
@@ -37,8 +38,12 @@ class Slot:
 class Bucket:
     """Some parameters, and this rank's part of their states."""
 
-    def __init__(self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int) -> None:
+    def __init__(
+        self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int, number: int = 0, place: str = "host"
+    ) -> None:
         self.group = group
+        #: Its place in the order of the model, and where its states are.
+        self.number, self.place = number, place
         self.slots: list[Slot] = []
         at = 0
         for parameter in parameters:
@@ -51,30 +56,47 @@ class Bucket:
         self.start = self.part * rank
         #: How many numbers most buckets are meant to have.
         self.usual = nbytes // self.dtype.itemsize
-        pinned = self.device.type == "cuda"
-        self.pinned = pinned
-        self.master = host(self.part, torch.float32, False)
-        self.first = host(self.part, torch.float32, False)
-        self.second = host(self.part, torch.float32, False)
+        self.pinned = pinned = self.device.type == "cuda"
+        self.master, self.first, self.second = (self._make(torch.float32, place == "streamed") for _ in range(3))
         #: Gradients as they come, in the parameters' numbers; and their sums where more than one backward pass was made.
-        self.arrived = host(self.part, self.dtype, pinned)
+        self.arrived = self._make(self.dtype, pinned)
         #: Memory of gradients that were handed over before, as they come and as sums.
         self.spares: list[Optional[torch.Tensor]] = [None, None]
         self.sums: Optional[torch.Tensor] = None
-        #: New parameters on their way back, where they are of 16 bits.
-        self.out = None if self.dtype == torch.float32 and not pinned else host(self.part, self.dtype, pinned)
+        #: New parameters on their way back, where the processor makes them and they are of 16 bits.
+        itself = place != "host" or (self.dtype == torch.float32 and not pinned)
+        self.out = None if itself else host(self.part, self.dtype, pinned)
+        #: The event after which streamed states are back.
+        self.states_back: Any = None
         #: Backward passes whose gradients are in `gradient`.
         self.passes = 0
         self.gradient = self.arrived
         #: A flat copy on the parameters' device, while gradients of this bucket are made.
         self.stage: Optional[torch.Tensor] = None
         self.waiting = 0
+        #: Whether its update has begun in this backward pass.
+        self.begun = False
         #: Whether the last update has returned.
         self.there = threading.Event()
         self.there.set()
         self.reset()
         for slot in self.slots:
-            self.read_master(slot, None, through=self.arrived if pinned else None)
+            self.read_master(slot, None, through=self.arrived if pinned and place != "gpu" else None)
+
+    def _make(self, dtype: torch.dtype, pinned: bool) -> torch.Tensor:
+        """Zeros for this rank's part, where the states are."""
+        if self.place == "gpu":
+            return torch.zeros(self.part, dtype=dtype, device=self.device)
+        return host(self.part, dtype, pinned and self.pinned)
+
+    def move_to_gpu(self) -> None:
+        """States and gradients that lie on the host move to the GPU, where there is room now."""
+        self.place, self.out, self.spares = "gpu", None, [None, None]
+        self.master, self.first, self.second = (x.to(self.device) for x in (self.master, self.first, self.second))
+        summed = self.gradient is self.sums
+        self.arrived = self.arrived.to(self.device)
+        self.sums = None if self.sums is None else self.sums.to(self.device)
+        self.gradient = self.sums if summed and self.sums is not None else self.arrived
 
     def reset(self) -> None:
         """A backward pass may begin."""
@@ -95,8 +117,8 @@ class Bucket:
             return
         mine, theirs = where
         values = slot.parameter.detach().reshape(-1)[theirs]
-        values = values.to("cpu") if through is None else through[mine].copy_(values)
         master = self.master[mine]
+        values = values.to(master.device) if through is None else through[mine].copy_(values)
         if only_changed is None:
             master.copy_(values)
         else:
@@ -113,7 +135,7 @@ class Bucket:
     def promote(self) -> None:
         """From here on gradients are summed in 32 bits."""
         if self.sums is None:
-            self.sums = self.arrived if self.dtype == torch.float32 and not self.pinned else host(self.part, torch.float32, False)
+            self.sums = self.arrived if self.dtype == torch.float32 and not self.pinned else self._make(torch.float32, False)
         if self.sums is not self.gradient:
             if self.passes > 0:
                 self.sums.copy_(self.gradient)
@@ -145,13 +167,17 @@ class Bucket:
                 found.append((begin, end - begin, slot.step + 1))
         return found
 
-    def update(self, updater: Updater, rule: Numbering, runs: list, factors: tuple[float, float], gradient: torch.Tensor) -> None:
-        """The pass over memory. The new parameters are then in `out`, or in the master where that is what goes back."""
-        if runs:
-            moments = (self.first.data_ptr(), self.second.data_ptr())
-            updater.update(
-                rule, runs, factors, self.master.data_ptr(), moments, numbers(gradient), numbers(self.out), self.part
-            )
+    def begin(self, updater: Updater, job: Any) -> None:
+        """The pass over memory begins. In the end the new parameters are in `out`, or in the master where that is what goes back."""
+        moments = (self.first.data_ptr(), self.second.data_ptr())
+        arrays = (self.master.data_ptr(), moments, numbers(job.gradient), numbers(self.out))
+        updater.begin(self.number, self.number, job.hyper.numbering(), job.runs, job.factors, *arrays, self.part)
+
+    def squares(self, updater: Updater) -> float:
+        """The sum of the squares of the gradients, added in 64 bits."""
+        if self.gradient.is_cuda:
+            return torch.linalg.vector_norm(self.gradient, dtype=torch.float64).square().item()
+        return updater.sum_of_squares(numbers(self.gradient), self.part)
 
     def hand_over(self) -> torch.Tensor:
         """Gives this step's gradients away; the next ones come to other memory."""
@@ -176,23 +202,16 @@ class Bucket:
             slot.has = False
 
 
-def layout(group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int) -> list[Bucket]:
-    """Buckets of about `nbytes` for parameters in their order, which is about the order of the forward pass."""
-    buckets: list[Bucket] = []
-    run: list[torch.Tensor] = []
+def layout(parameters: list[torch.Tensor], nbytes: int) -> list[list[torch.Tensor]]:
+    """Parameters of buckets of about `nbytes`, in their order, which is about the order of the forward pass."""
+    runs: list[list[torch.Tensor]] = []
     size = 0
-
-    def close() -> None:
-        nonlocal run, size
-        if run:
-            buckets.append(Bucket(group, run, nbytes, rank, ranks))
-        run, size = [], 0
-
     for parameter in parameters:
         more = parameter.numel() * parameter.element_size()
-        if run and (size + more > nbytes or (parameter.dtype, parameter.device) != (run[0].dtype, run[0].device)):
-            close()
-        run.append(parameter)
+        last = runs[-1][0] if runs else None
+        if last is None or size + more > nbytes or (parameter.dtype, parameter.device) != (last.dtype, last.device):
+            runs.append([])
+            size = 0
+        runs[-1].append(parameter)
         size += more
-    close()
-    return buckets
+    return runs

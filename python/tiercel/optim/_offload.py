@@ -1,27 +1,29 @@
 """``OffloadAdamW``: ``torch.optim.AdamW`` with its states on the host (sections 5.4 and 5.5).
 
 Gradients leave in buckets while the backward pass makes the next ones; their own tensors are given up. ``step()`` waits for
-them, updates bucket after bucket on the processor in the order in which the next forward pass wants them, and each is on its
-way back while the next is computed.
+them and has bucket after bucket updated in the order in which the next forward pass wants them; each is on its way back while the
+next is computed. With ``early`` a bucket's update begins when its gradients have come, while the backward pass goes on.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Iterable, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 import torch
 from torch.autograd import Variable
 from torch.optim import Optimizer
 
-from .._tiercel import Numbering, Updater
-from . import _patches, _state
+from .._tiercel import Updater
+from . import _patches, _places, _state
+from ._arithmetic import Hyper
 from ._buckets import Bucket, Slot, layout
 from ._clock import Clock
 from ._ranks import Alone, Ranks
 from ._travel import road
+from ._updates import Job, Updates
 from ._waits import Waits
 
 
@@ -31,6 +33,9 @@ class OffloadAdamW(Optimizer):
     ``delayed_after``: from this step on updates run beside the next forward and backward pass, and reach the model a step late
     (section 5.5.2); never, unless given. ``process_group``: ranks that share the states (ZeRO-2); ``True`` for all.
     ``overlap``: the model, whose next forward pass then runs beside the update: each module waits for its own parameters alone.
+    ``early``: updates begin in the backward pass, as gradients come; see ``hold``. ``gpu_bytes``: memory of the GPU for states,
+    as ``"2GiB"``, or ``"auto"`` for what is free after two steps; what stays there, what is streamed through it and what the processor
+    updates is then planned from what this machine's memory and link are measured to do.
     ``bucket_bytes``: how much travels together. ``threads``: of the update, one a core unless given. ``decoupled=False`` is Adam.
     """
 
@@ -52,6 +57,8 @@ class OffloadAdamW(Optimizer):
         delayed_after: Optional[int] = None,
         process_group: Any = None,
         overlap: Optional[torch.nn.Module] = None,
+        early: bool = False,
+        gpu_bytes: int | str | None = None,
         bucket_bytes: int = 32 << 20,
         threads: Optional[int] = None,
     ) -> None:
@@ -62,8 +69,10 @@ class OffloadAdamW(Optimizer):
                 raise ValueError(f"Invalid {name}: {value}")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"Invalid betas: {betas}")
-        if overlap is not None and (process_group is not None or delayed_after is not None):
-            raise ValueError("overlap is for one process, and for updates that are not delayed")
+        if process_group is not None and (overlap is not None or early or gpu_bytes is not None):
+            raise ValueError("overlap, early and gpu_bytes are for one process")
+        if delayed_after is not None and (early or gpu_bytes is not None):
+            raise ValueError("updates that are delayed are not early, and their states are on the host")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
         self._me = weakref.ref(self)
         self._updater = Updater(threads)
@@ -78,8 +87,10 @@ class OffloadAdamW(Optimizer):
         self._factors = [1.0, 1.0]
         self._squares: Optional[list[float]] = None
         self._steps = 0
-        self._worker: Optional[ThreadPoolExecutor] = None
-        self._running: Optional[Future] = None
+        self._updates = Updates(self._updater, self._clock, self._roads)
+        self._plan = _places.Plan(gpu_bytes, self._updater)
+        #: Whether updates begin in backward passes; the groups' numbers where they have; whether just now they do not.
+        self._early, self._open, self._held = early, None, False
         #: Buckets whose masters are ahead of the model by a delayed step.
         self._ahead: list[tuple[Bucket, list[Slot]]] = []
         defaults = dict(
@@ -106,7 +117,10 @@ class OffloadAdamW(Optimizer):
                     raise TypeError(f"OffloadAdamW: a parameter is on {parameter.device}")
             if self._ranks.ranks > 1:
                 self._agree(new)
-            for bucket in layout(group, new, self._bucket_bytes, self._ranks.rank, self._ranks.ranks):
+            runs = layout(new, self._bucket_bytes)
+            for run, place in zip(runs, self._plan.places(runs)):
+                rank, number = (self._ranks.rank, self._ranks.ranks), len(self._buckets)
+                bucket = Bucket(group, run, self._bucket_bytes, *rank, number, place)
                 self._buckets.append(bucket)
                 if bucket.device not in self._roads:
                     self._roads[bucket.device] = road(bucket.device)
@@ -147,6 +161,13 @@ class OffloadAdamW(Optimizer):
     def _arrived(self, parameter: torch.Tensor) -> None:
         """A gradient is there: it leaves with its bucket."""
         bucket, slot = self._slots[parameter]
+        if self._early and not self._held and self._open is None:
+            self._begin_early()
+        if bucket.begun:
+            raise RuntimeError(
+                "OffloadAdamW(early=True): another gradient came for a parameter whose update has begun; with more than one backward "
+                "pass in a step, all but the last go into `with optimizer.hold():`"
+            )
         bucket.there.wait()
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
@@ -174,8 +195,9 @@ class OffloadAdamW(Optimizer):
     def _ended(self) -> None:
         """The backward pass has ended."""
         self._listening = False
-        with torch.no_grad():
-            self._flush()
+        if self._open is None:  # otherwise `step` sees to what has not left, because more may come
+            with torch.no_grad():
+                self._flush()
 
     def _depart_in_order(self) -> None:
         """Ranks must reduce the same buckets in the same order: the last parameters first, as gradients come."""
@@ -205,6 +227,8 @@ class OffloadAdamW(Optimizer):
         for slot in bucket.slots:
             slot.has, slot.here = slot.has or slot.here, False
         bucket.reset()
+        if self._open is not None:
+            self._update_early(bucket)
 
     def _flush(self) -> None:
         """All gradients of this backward pass leave."""
@@ -243,8 +267,8 @@ class OffloadAdamW(Optimizer):
 
     def _all_here(self) -> None:
         """Waits until all gradients are on the host, those that somebody put into ``grad`` included."""
-        if self._waits is not None:
-            self._finish()
+        if self._open is None and self._delayed_after is None:
+            self._updates_ended()
         self._adopt()
         self._listening = False
         with torch.no_grad():
@@ -257,8 +281,11 @@ class OffloadAdamW(Optimizer):
             if by_hand or (self._ranks.ranks == 1 and any(bucket.stage is not None for bucket in self._buckets)):
                 self._flush()
         with self._clock.of("waiting for gradients"):
-            for bucket in self._buckets:
-                self._roads[bucket.device].settle(bucket)
+            if self._open is not None:
+                self._updates.fed()
+            else:
+                for bucket in self._buckets:
+                    self._roads[bucket.device].settle(bucket)
 
     def grad(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """A parameter's gradient as it is on the host, in 32 bits; with several ranks, where it is this rank's."""
@@ -275,7 +302,8 @@ class OffloadAdamW(Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets all gradients."""
-        if self._waits is None or self._running is None:
+        self._not_open("forget gradients")
+        if self._waits is None or not self._updates.running:
             self._all_here()  # otherwise the step has seen to it, and the update goes on beside what comes next
         super().zero_grad(set_to_none=True)
         for bucket in self._buckets:
@@ -288,6 +316,7 @@ class OffloadAdamW(Optimizer):
     def _forget(self, parameters: Iterable[torch.Tensor]) -> None:
         """Forgets the gradients of some parameters."""
         chosen = {parameter for parameter in parameters if parameter in self._slots}
+        self._not_open("forget gradients")
         if len(chosen) == len(self._slots):
             return self.zero_grad()
         self._all_here()
@@ -306,10 +335,7 @@ class OffloadAdamW(Optimizer):
         if self._squares is None:
             self._all_here()
             with self._clock.of("adding up the norm"):
-                here = [
-                    self._updater.sum_of_squares(_state.numbers(bucket.gradient), bucket.part) if bucket.passes else 0.0
-                    for bucket in self._buckets
-                ]
+                here = [bucket.squares(self._updater) if bucket.passes else 0.0 for bucket in self._buckets]
             self._squares = self._ranks.total(here)
         return self._squares
 
@@ -321,6 +347,7 @@ class OffloadAdamW(Optimizer):
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """Scales gradients so that their norm is at most this, and returns what it was; ``torch.nn.utils.clip_grad_norm_`` on
         these parameters comes here too."""
+        self._not_early("clipped")
         if float(norm_type) != 2.0:
             raise NotImplementedError("OffloadAdamW clips by the 2-norm")
         norm = self.grad_norm()
@@ -337,6 +364,7 @@ class OffloadAdamW(Optimizer):
     @torch.no_grad()
     def _unscale(self, inverse: torch.Tensor, found: torch.Tensor) -> dict:
         """What ``GradScaler`` asks of an optimizer's gradients."""
+        self._not_early("scaled")
         if not all(math.isfinite(squares) for squares in self._sums()):
             found.fill_(1.0)
         self._factors[0] *= inverse.item()
@@ -352,26 +380,104 @@ class OffloadAdamW(Optimizer):
                 loss = closure()
         with torch.no_grad():
             self._all_here()
-            self._finish()
-            delayed = self._delayed_after is not None and self._steps >= self._delayed_after
             self._steps += 1
-            self._return_late()
-            if not self._ahead:
-                self._look()
-            if delayed:
-                self._later()
-            elif self._waits is not None:
-                self._beside()
+            if self._open is not None:
+                self._end_early()
             else:
-                self._now()
+                self._step()
+            if self._waits is None and not self._ahead:
+                self._updates_ended()
+                self._arrive()
+            self._plan.stepped(self)
         return loss
 
-    def _rule(self, group: dict) -> Numbering:
+    def _step(self) -> None:
+        """Has all buckets with gradients updated."""
+        self._updates_ended()
+        delayed = self._delayed_after is not None and self._steps > self._delayed_after
+        self._return_late()
+        if not self._ahead:
+            self._look()
+        factors, moments = tuple(self._factors), self._moments()
+        jobs, together = [], self._ranks.ranks > 1
+        for bucket in self._buckets:
+            if any(slot.has for slot in bucket.slots):
+                job = Job(bucket, self._hyper(bucket.group), factors, moments[bucket.device], delayed or together)
+                if delayed:
+                    self._ahead.append((bucket, job.changed))
+                    job.gradient = bucket.hand_over()
+                elif bucket.place != "gpu":
+                    job.gradient = bucket.gradient
+                self._updates.begin(job)
+                jobs.append(job)
+        if delayed:
+            self._factors, self._squares = [1.0, 1.0], None
+        elif together:
+            self._share_out(jobs)
+
+    def _share_out(self, jobs: list[Job]) -> None:
+        """All ranks gather new parameters in one order, each bucket when it has been updated."""
+        for job in jobs:
+            with self._clock.of("waiting for updates beside"):
+                job.done.wait()
+            if job.bucket.number in self._updates.jobs:
+                break  # it failed, which is told by who waits for all
+            with self._clock.of("sending parameters back"):
+                self._return(job.bucket, job.changed)
+
+    def _moments(self) -> dict:
+        return {device: way.moment() for device, way in self._roads.items()}
+
+    @staticmethod
+    def _hyper(group: dict) -> Hyper:
         betas = (float(group["betas"][0]), float(group["betas"][1]))
-        return Numbering.adam(
-            float(group["lr"]), betas, float(group["eps"]), float(group["weight_decay"]),
-            bool(group["decoupled_weight_decay"]), bool(group["maximize"]),
-        )
+        numbers = float(group["lr"]), betas, float(group["eps"]), float(group["weight_decay"])
+        return Hyper(*numbers, bool(group["decoupled_weight_decay"]), bool(group["maximize"]))
+
+    # Updates that begin in the backward pass
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """With ``early``: gradients of backward passes in this block are added up, and updates begin in the next one after it."""
+        before, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = before
+
+    def _begin_early(self) -> None:
+        """The first gradient of a backward pass that a step follows."""
+        self._updates_ended()
+        self._look()
+        self._open = {id(group): self._hyper(group) for group in self.param_groups}
+
+    def _update_early(self, bucket: Bucket) -> None:
+        bucket.begun = True
+        moment = self._roads[bucket.device].moment()
+        self._updates.begin(Job(bucket, self._open[id(bucket.group)], (1.0, 1.0), moment))
+
+    def _end_early(self) -> None:
+        """The step that was promised."""
+        for bucket in self._buckets:
+            if not bucket.begun and any(slot.has for slot in bucket.slots):
+                self._update_early(bucket)
+        self._updates.fed()
+        opened, self._open = self._open, None
+        for bucket in self._buckets:
+            bucket.begun = False
+        if any(opened.get(id(group)) != self._hyper(group) for group in self.param_groups):
+            raise RuntimeError(
+                "OffloadAdamW(early=True): a group's numbers, such as its learning rate, were changed between the backward pass, in which "
+                "updates began, and the step; change them before the backward pass or after the step"
+            )
+
+    def _not_open(self, what: str) -> None:
+        if self._open is not None:
+            raise RuntimeError(f"OffloadAdamW(early=True): cannot {what}, updates have begun; step() follows every backward pass outside hold()")
+
+    def _not_early(self, what: str) -> None:
+        if self._early:
+            raise RuntimeError(f"OffloadAdamW(early=True): gradients cannot be {what}, because updates begin before all of them are there")
 
     def _look(self) -> None:
         """Takes up what others have written to parameters since the last step, such as a loaded model."""
@@ -380,106 +486,36 @@ class OffloadAdamW(Optimizer):
                 bucket.read_master(slot, bucket.master)
                 slot.version = parameter._version
 
-    def _now(self) -> None:
-        factors = tuple(self._factors)
-        for bucket in self._buckets:
-            changed = [slot for slot in bucket.slots if slot.has]
-            if changed:
-                with self._clock.of("waiting for old parameters to have left"):
-                    self._roads[bucket.device].before(bucket)
-                with self._clock.of("updating"):
-                    bucket.update(self._updater, self._rule(bucket.group), bucket.runs(), factors, bucket.gradient)
-                self._counted(changed)
-                with self._clock.of("sending parameters back"):
-                    self._return(bucket, changed)
-        self._arrive()
-
-    def _later(self) -> None:
-        """Gradients are handed over; the update runs beside the next forward and backward pass."""
-        work, factors = [], tuple(self._factors)
-        for bucket in self._buckets:
-            changed = [slot for slot in bucket.slots if slot.has]
-            if changed:
-                self._roads[bucket.device].before(bucket)
-                rule, runs = self._rule(bucket.group), bucket.runs()
-                self._counted(changed)
-                self._ahead.append((bucket, changed))
-                work.append((bucket, rule, runs, bucket.hand_over()))
-        self._factors = [1.0, 1.0]
-        self._squares = None
-        updater, clock = self._updater, self._clock
-
-        def run() -> None:
-            with clock.of("updating, beside"):
-                for bucket, rule, runs, gradient in work:
-                    bucket.update(updater, rule, runs, factors, gradient)
-
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "tiercel-optim")
-        self._running = self._worker.submit(run)
-
-    def _beside(self) -> None:
-        """The update runs beside the next forward pass; buckets return one by one."""
-        work, factors = [], tuple(self._factors)
-        moments = {device: way.moment() for device, way in self._roads.items()}
-        for bucket in self._buckets:
-            changed = [slot for slot in bucket.slots if slot.has]
-            if changed:
-                work.append((bucket, self._rule(bucket.group), bucket.runs(), bucket.gradient, changed))
-                self._counted(changed)
-                bucket.there.clear()
-        updater, roads, clock = self._updater, self._roads, self._clock
-
-        def run() -> None:
-            try:
-                with torch.no_grad():
-                    for bucket, rule, runs, gradient, changed in work:
-                        way = roads[bucket.device]
-                        way.before(bucket)
-                        with clock.of("updating, beside"):
-                            bucket.update(updater, rule, runs, factors, gradient)
-                        with clock.of("sending parameters back, beside"):
-                            way.back(bucket, changed, moments[bucket.device])
-                        for slot in changed:
-                            slot.version = slot.parameter._version
-                        bucket.there.set()
-            finally:
-                for bucket, *_ in work:
-                    bucket.there.set()  # who waits finds the error at the next step
-
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "tiercel-optim")
-        self._running = self._worker.submit(run)
-
-    def _finish(self) -> None:
-        """Waits for an update that runs beside the model."""
-        running, self._running = self._running, None
-        if running is not None:
-            with self._clock.of("waiting for the update beside"):
-                running.result()
+    def _updates_ended(self) -> None:
+        """Waits for updates that run beside the model."""
+        if self._updates.running:
+            with self._clock.of("waiting for updates beside"):
+                self._updates.finish()
 
     def _return_late(self) -> None:
         """What was computed beside the last passes reaches the model."""
         with self._clock.of("sending parameters back"):
             for bucket, changed in self._ahead:
                 self._return(bucket, changed)
-        self._arrive()
+        if self._waits is None:
+            self._arrive()
         self._ahead = []
 
     @torch.no_grad()
     def synchronize(self) -> None:
         """Brings the model up to date where an update is delayed, as after the last step."""
-        self._finish()
+        self._updates_ended()
         self._return_late()
+        self._arrive()
+
+    @property
+    def _beside(self) -> bool:
+        """Whether parameters may still be on their way to the model."""
+        return self._updates.running or self._delayed_after is not None
 
     def times(self) -> dict[str, float]:
         """Where time went since this was last asked, in seconds of the host; what ran beside the model is counted whole."""
         return self._clock.taken()
-
-    @staticmethod
-    def _counted(slots: list[Slot]) -> None:
-        for slot in slots:
-            slot.step += 1
 
     def _return(self, bucket: Bucket, changed: list[Slot]) -> None:
         """New parameters go back to the model."""
@@ -507,13 +543,16 @@ class OffloadAdamW(Optimizer):
     def state_dict(self, *, sharded: bool = False) -> dict:
         """The state in the layout of ``torch.optim.AdamW``, which can load it. With several ranks all must call this, and all
         get the whole; with ``sharded`` each gets its own part, for as many ranks alone."""
-        self._finish()
+        self._not_open("give its state")
+        self._updates_ended()
         return _state.gather(self, super().state_dict(), sharded)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Takes a state of this class or of ``torch.optim.AdamW``, from any number of ranks."""
-        self._finish()
-        self._ahead = []
+        self._updates_ended()
+        self._ahead, self._open = [], None
+        for bucket in self._buckets:
+            bucket.begun = False
         _state.take(self, super(), state_dict)
 
     def __getstate__(self) -> dict:

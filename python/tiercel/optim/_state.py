@@ -34,6 +34,7 @@ def gather(optimizer: Any, packed: dict, sharded: bool) -> dict:
     state: dict[int, dict] = {}
     flat: dict[int, dict[str, torch.Tensor]] = {}
     for bucket in optimizer._buckets:
+        optimizer._roads[bucket.device].states(bucket)
         arrays = {"exp_avg": bucket.first, "exp_avg_sq": bucket.second}
         if bucket.dtype != torch.float32 or ahead:
             arrays["master_param"] = bucket.master
@@ -47,11 +48,11 @@ def gather(optimizer: Any, packed: dict, sharded: bool) -> dict:
         for name, array in flat[id(bucket)].items():
             if sharded:
                 where = bucket.inside(slot)
-                entry[name] = array[where[0]].clone() if where else torch.zeros(0)
+                entry[name] = array[where[0]].to("cpu", copy=True) if where else torch.zeros(0)
                 entry["part"] = (where[1].start, where[1].stop) if where else (0, 0)
             else:
                 start = slot.start if ranks.ranks > 1 else slot.start - bucket.start
-                entry[name] = array[start : start + slot.count].clone().view(slot.parameter.shape)
+                entry[name] = array[start : start + slot.count].to("cpu", copy=True).view(slot.parameter.shape)
         state[index] = entry
     packed["state"] = state
     packed["tiercel"] = {
@@ -88,6 +89,7 @@ def take(optimizer: Any, base: Any, state_dict: dict) -> None:
     groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
     for bucket in optimizer._buckets:
         bucket.group = groups[bucket.slots[0].parameter]
+        optimizer._roads[bucket.device].states(bucket)
     optimizer._steps = int(own.get("steps", 0))
     if optimizer._delayed_after is None:
         optimizer._delayed_after = own.get("delayed_after")

@@ -11,6 +11,7 @@ from typing import Any, Optional
 import torch
 
 from ._buckets import Bucket, Slot
+from ._streams import Ring, whole
 
 #: Flat copies of gradients on a device at a time: one being filled, the others on their way.
 STAGES = 4
@@ -38,6 +39,17 @@ class Here:
 
     def settle(self, bucket: Bucket) -> None:
         """They are there."""
+
+    def resident(self, job: Any) -> None:
+        """Updates a bucket whose states are where the parameters are."""
+        whole(job)
+
+    def stream(self, job: Any) -> None:
+        """Updates a bucket whose states lie on the host where the parameters are."""
+        whole(job)
+
+    def states(self, bucket: Bucket) -> None:
+        """States may be read by the host."""
 
     def before(self, bucket: Bucket) -> None:
         """What goes back may be written over."""
@@ -73,6 +85,7 @@ class Device:
         self.landing: dict[int, Any] = {}
         self.returning: dict[int, Any] = {}
         self.last: Any = None
+        self.ring: Optional[Ring] = None
 
     def _key(self, bucket: Bucket) -> tuple[int, torch.dtype]:
         """Flat copies of one size serve all buckets that are not larger than most are meant to be."""
@@ -100,7 +113,11 @@ class Device:
             self.stages.setdefault(key, []).append((bucket.stage.as_strided((key[0],), (1,), 0), event))
 
     def out(self, bucket: Bucket, source: torch.Tensor) -> None:
+        if bucket.place == "gpu":
+            return bucket.land(source)
         self.settle(bucket)
+        if bucket.states_back is not None:
+            self.outward.wait_event(bucket.states_back)  # which is after gradients went through the GPU
         if bucket.passes:
             bucket.promote()  # the memory that gradients come to is about to be written over
         self.outward.wait_stream(torch.cuda.current_stream(self.device))
@@ -116,8 +133,20 @@ class Device:
             event.synchronize()
             bucket.land(bucket.arrived)
 
+    def resident(self, job: Any) -> None:
+        whole(job)
+
+    def stream(self, job: Any) -> None:
+        if self.ring is None:
+            self.ring = Ring(self.device)
+        self.returning[id(job.bucket)] = self.ring.update(job)
+
+    def states(self, bucket: Bucket) -> None:
+        if bucket.states_back is not None:
+            bucket.states_back.synchronize()
+
     def before(self, bucket: Bucket) -> None:
-        event = self.returning.pop(id(bucket), None)
+        event = self.returning.get(id(bucket))
         if event is not None:
             event.synchronize()
 
@@ -152,8 +181,11 @@ class Device:
         return mine
 
     def arrive(self) -> None:
+        compute = torch.cuda.current_stream(self.device)
         if self.last is not None:
-            torch.cuda.current_stream(self.device).wait_event(self.last)
+            compute.wait_event(self.last)
+        if self.ring is not None:
+            compute.wait_stream(self.ring.work)
 
 
 def road(device: torch.device) -> Here | Device:

@@ -21,7 +21,7 @@ class Waits:
 
         def wait(module: torch.nn.Module) -> None:
             optimizer = me()
-            if optimizer is None or optimizer._running is None:
+            if optimizer is None or not optimizer._beside:
                 return
             own = any(parameter is not None for parameter in module._parameters.values())
             if own or not module.training:
