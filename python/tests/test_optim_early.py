@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn as nn
 
+import tiercel
 from tiercel._tiercel import split_states
 from tiercel.optim import OffloadAdamW, _places
 from test_optim import SMALL, Attending, Net, exact_roots, loss_of, same  # noqa: F401
@@ -176,3 +177,37 @@ def test_places_follow_the_rates():
     assert places[:7] == ["gpu"] * 7 and "gpu" not in places[7:] and places[-1] == "host"
     assert places.count("streamed") == 16
     assert _places.share(counts, [True] * 40, 0, 14, 0.0) == ["host"] * 40
+
+
+@pytest.mark.parametrize("more", [{}, dict(early=True), dict(delayed_after=2)])
+def test_a_session_leaves_the_optimizer_s_memory_alone(mixed, more):
+    """Half of the parameters' bytes are fast, and the states are neither moved nor counted."""
+    def model():
+        torch.manual_seed(0)
+        return nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(12)])
+
+    x = torch.randn(32, 256, generator=torch.Generator().manual_seed(3))
+
+    def train(model):
+        places = {} if "delayed_after" not in more else {"bucket_bytes": 1 << 30}
+        optimizer = OffloadAdamW(model.parameters(), lr=1e-3, **{"bucket_bytes": 1 << 19, **places, **more})
+        losses = []
+        for _ in range(6):
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step(), optimizer.zero_grad()
+            losses.append(loss.item())
+        optimizer.synchronize()
+        return losses, optimizer
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "delayed_after" in more:
+            patch.setattr(_places.Plan, "places", lambda self, runs: ["host"] * len(runs))
+        plain, _ = train(model())
+        with tiercel.Session(fast="2600KiB" if "delayed_after" not in more else "5MiB", device="cpu") as session:
+            limited, optimizer = train(model())
+            held = [t for b in optimizer._buckets for t in (b.master, b.first, b.second, b.arrived)]
+            # Keys alone: a storage in a session is not to be shown element by element.
+            assert not {tensor.untyped_storage()._cdata for tensor in held} & set(session._runtime.entries)
+            assert session.status["peak"] < (3 << 20 if "delayed_after" not in more else 6 << 20)
+    assert limited == plain

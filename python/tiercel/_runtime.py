@@ -20,6 +20,7 @@ from . import _tiercel
 from ._again import Note
 from ._devices import bytes_of, mover
 from ._operations import Kind, kind_of, learn_sizes, pieces, result_sizes, tensors_in
+from ._ours import movable
 from ._sequence import Play, Seen, Sequence
 
 Tensor = torch.Tensor
@@ -158,8 +159,8 @@ class Runtime:
         if known is not None:
             return known
         nbytes = bytes_of(storage)
-        # What somebody else allocated, as a file that is read, cannot be taken away.
-        if nbytes < self.least or storage.device.type != self.device.type or not storage.resizable():
+        # What somebody else allocated, as a file that is read, cannot be taken away; what is ours in other ways is left alone.
+        if nbytes < self.least or storage.device.type != self.device.type or not movable(storage):
             return None
         entry = self._register(storage, nbytes)
         if isinstance(tensor, torch.nn.Parameter):
@@ -209,7 +210,7 @@ class Runtime:
             if storage._cdata in self.entries or storage.device.type != self.device.type:
                 continue
             nbytes = bytes_of(storage)
-            if nbytes >= self.least and storage.resizable():
+            if nbytes >= self.least and movable(storage):
                 made.append(self._register(storage, nbytes))
         return made
 

@@ -173,7 +173,7 @@ mod tests {
         let (said, heard) = mpsc::channel();
         for name in 0..3 {
             let said = said.clone();
-            queue.begin(name, name, Box::new(move |_| drop(said.send(name))));
+            queue.begin(name, name, Box::new(move |_| said.send(name).expect("somebody listens")));
         }
         drop(queue);
         drop(said);

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import torch
 
+from .._ours import zeros
 from .._tiercel import Updater
 from ._memory import host, numbers
 
@@ -86,16 +87,16 @@ class Bucket:
     def _make(self, dtype: torch.dtype, pinned: bool) -> torch.Tensor:
         """Zeros for this rank's part, where the states are."""
         if self.place == "gpu":
-            return torch.zeros(self.part, dtype=dtype, device=self.device)
+            return zeros(self.part, dtype, self.device)
         return host(self.part, dtype, pinned and self.pinned)
 
     def move_to_gpu(self) -> None:
         """States and gradients that lie on the host move to the GPU, where there is room now."""
         self.place, self.out, self.spares = "gpu", None, [None, None]
-        self.master, self.first, self.second = (x.to(self.device) for x in (self.master, self.first, self.second))
         summed = self.gradient is self.sums
-        self.arrived = self.arrived.to(self.device)
-        self.sums = None if self.sums is None else self.sums.to(self.device)
+        moved = lambda x: zeros(x.numel(), x.dtype, self.device).copy_(x)
+        self.master, self.first, self.second = moved(self.master), moved(self.first), moved(self.second)
+        self.arrived, self.sums = moved(self.arrived), None if self.sums is None else moved(self.sums)
         self.gradient = self.sums if summed and self.sums is not None else self.arrived
 
     def reset(self) -> None:

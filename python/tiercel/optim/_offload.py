@@ -8,6 +8,7 @@ next is computed. With ``early`` a bucket's update begins when its gradients hav
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, Optional
@@ -27,6 +28,12 @@ from ._updates import Job, Updates
 from ._waits import Waits
 
 
+def _threads(beside: bool) -> int:
+    """Threads of the update: one a core, but for two where it runs beside a program that has kernels to launch."""
+    cores = len(os.sched_getaffinity(0))
+    return cores - 2 if beside and cores > 4 else cores
+
+
 class OffloadAdamW(Optimizer):
     """AdamW on the host. Arguments of ``torch.optim.AdamW`` mean what they mean there; further ones:
 
@@ -36,7 +43,7 @@ class OffloadAdamW(Optimizer):
     ``early``: updates begin in the backward pass, as gradients come; see ``hold``. ``gpu_bytes``: memory of the GPU for states,
     as ``"2GiB"``, or ``"auto"`` for what is free after two steps; what stays there, what is streamed through it and what the processor
     updates is then planned from what this machine's memory and link are measured to do.
-    ``bucket_bytes``: how much travels together. ``threads``: of the update, one a core unless given. ``decoupled=False`` is Adam.
+    ``bucket_bytes``: how much travels together. ``threads``: of the update. ``decoupled=False`` is Adam.
     """
 
     def __init__(
@@ -75,7 +82,8 @@ class OffloadAdamW(Optimizer):
             raise ValueError("updates that are delayed are not early, and their states are on the host")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
         self._me = weakref.ref(self)
-        self._updater = Updater(threads)
+        beside = overlap is not None or early or delayed_after is not None
+        self._updater = Updater(threads or _threads(beside))
         self._clock = Clock()
         self._bucket_bytes = bucket_bytes
         self._delayed_after = delayed_after

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .._ours import zeros
 from ._arithmetic import update
 from ._buckets import Bucket
 
@@ -51,7 +52,7 @@ class Ring:
         self.device = device
         self.into, self.work, self.out = (torch.cuda.Stream(device) for _ in range(3))
         with torch.cuda.stream(self.into):
-            memory = [torch.empty(4, PIECE, dtype=torch.float32, device=device) for _ in range(PIECES)]
+            memory = [zeros(4 * PIECE, torch.float32, device).view(4, PIECE) for _ in range(PIECES)]
         #: Memory, the event after which it is free, and what was made from it, which must stay until then.
         self.free: deque[tuple[torch.Tensor, Any, Any]] = deque((piece, None, None) for piece in memory)
 

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import torch
 
+from .._ours import zeros
 from ._buckets import Bucket, Slot
 from ._streams import Ring, whole
 
@@ -26,7 +27,7 @@ class Here:
     def stage(self, bucket: Bucket) -> torch.Tensor:
         """A flat copy's memory, of zeros."""
         free = self.stages.get((bucket.total, bucket.dtype))
-        return free.pop().zero_() if free else torch.zeros(bucket.total, dtype=bucket.dtype)
+        return free.pop().zero_() if free else zeros(bucket.total, bucket.dtype, bucket.device)
 
     def free(self, bucket: Bucket) -> None:
         """It is not needed any more."""
@@ -100,7 +101,7 @@ class Device:
             compute.wait_event(event)
             return memory[: bucket.total].zero_()
         self.made[key] = made + 1
-        return torch.zeros(key[0], dtype=bucket.dtype, device=self.device)[: bucket.total]
+        return zeros(key[0], bucket.dtype, self.device)[: bucket.total]
 
     def free(self, bucket: Bucket) -> None:
         if bucket.stage is not None:
