@@ -107,6 +107,7 @@ class OffloadAdamW(Optimizer):
         )
         super().__init__(params, defaults)
         self._adopt()
+        self._show_state()
         _patches.install()
         self._waits = None if overlap is None else Waits(overlap, self)
 
@@ -558,10 +559,27 @@ class OffloadAdamW(Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:
         """Takes a state of this class or of ``torch.optim.AdamW``, from any number of ranks."""
         self._updates_ended()
-        self._ahead, self._open = [], None
-        for bucket in self._buckets:
-            bucket.begun = False
         _state.take(self, super(), state_dict)
+
+    def _taken(self, own: dict) -> None:
+        """Arrays and parameter groups are those of a state; this takes what it says beside them."""
+        self._open = None
+        self._steps = int(own["steps"])
+        if self._delayed_after is None:
+            self._delayed_after = own.get("delayed_after")
+        self._ahead = [(bucket, list(bucket.slots)) for bucket in self._buckets] if own.get("ahead") else []
+        self._show_state()
+        for bucket in self._buckets:
+            if self._ahead and bucket.out is not None:
+                bucket.out.copy_(bucket.master)
+            bucket.begun = False
+            bucket.clear()
+            bucket.reset()
+
+    def _show_state(self) -> None:
+        """Who finds no state would take a step to make some, as ``torch.distributed.checkpoint.state_dict`` does."""
+        for parameter, (bucket, _) in self._slots.items():
+            self.state[parameter] = {"bucket": bucket.number}
 
     def __getstate__(self) -> dict:
         raise TypeError("an OffloadAdamW is not copied or pickled: save its state_dict()")

@@ -75,7 +75,7 @@ def _whole(ranks: Any, bucket: Bucket, part: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def take(optimizer: Any, base: Any, state_dict: dict) -> None:
     """Loads a state."""
-    own = state_dict.get("tiercel") or {}
+    own = dict(state_dict.get("tiercel") or {})
     sharded = own.get("sharded")
     if sharded is not None and tuple(sharded) != (optimizer._ranks.rank, optimizer._ranks.ranks):
         raise ValueError(f"this is the part of rank {sharded[0]} of {sharded[1]}; with other ranks load a whole state")
@@ -90,14 +90,12 @@ def take(optimizer: Any, base: Any, state_dict: dict) -> None:
     for bucket in optimizer._buckets:
         bucket.group = groups[bucket.slots[0].parameter]
         optimizer._roads[bucket.device].states(bucket)
-    optimizer._steps = int(own.get("steps", 0))
-    if optimizer._delayed_after is None:
-        optimizer._delayed_after = own.get("delayed_after")
-    known = state_dict["state"]
+    # Parameters are matched by their order, whatever a state calls them.
+    known = [state_dict["state"].get(name) for group in state_dict["param_groups"] for name in group["params"]]
     for index, bucket, slot in _indexed(optimizer):
         if bucket is None:
             continue
-        entry = known.get(index)
+        entry = known[index]
         where = bucket.inside(slot)
         slot.step = 0 if entry is None else int(entry["step"])
         slot.version = slot.parameter._version
@@ -112,12 +110,5 @@ def take(optimizer: Any, base: Any, state_dict: dict) -> None:
             elif name in entry:
                 values = entry[name].reshape(-1)
                 array[where[0]] = (values if sharded is not None else values[where[1]]).to("cpu", torch.float32)
-    optimizer._steps = optimizer._steps or max((slot.step for _, slot in optimizer._slots.values()), default=0)
-    if own.get("ahead"):
-        for bucket in optimizer._buckets:
-            if bucket.out is not None:
-                bucket.out.copy_(bucket.master)
-        optimizer._ahead = [(bucket, list(bucket.slots)) for bucket in optimizer._buckets]
-    for bucket in optimizer._buckets:
-        bucket.clear()
-        bucket.reset()
+    own.setdefault("steps", max((slot.step for _, slot in optimizer._slots.values()), default=0))
+    optimizer._taken(own)
