@@ -172,7 +172,7 @@ def train(rank, ranks, folder):
         with torch.no_grad():
             [p.add_(1.0) for p in ours.parameters()]  # the first rank's parameters are everybody's
     a = OffloadAdamW(ours.parameters(), lr=1e-2, eps=1e-6, process_group=True, bucket_bytes=SMALL)
-    assert sum(b.master.numel() for b in a._buckets) <= sum(p.numel() for p in ours.parameters()) / ranks + 16 * 40
+    assert sum(b.held[0].numel() for b in a._buckets) <= sum(p.numel() for p in ours.parameters()) / ranks + 16 * 40
     b = torch.optim.AdamW(plain.parameters(), lr=1e-2, eps=1e-6, foreach=False)
     c = torch.optim.AdamW(ddp.parameters(), lr=1e-2, eps=1e-6, foreach=False)
     twin = dict(zip(ours.parameters(), plain.parameters()))

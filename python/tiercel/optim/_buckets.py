@@ -1,18 +1,20 @@
 """Buckets: neighbouring parameters of one group, laid out one after the other, that travel and are updated together.
 
 A bucket's states lie on the host and are updated by the processor (`host`), lie there and are streamed through the GPU (`streamed`),
-or stay on the GPU (`gpu`). With several ranks every rank owns one part of each bucket (ZeRO, stage 2) and keeps the states of that part alone.
+stay on the GPU (`gpu`), or lie in a file and are the processor's (`file`). With several ranks every rank owns one part of each bucket (ZeRO, stage 2) and keeps the states of that part alone.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any, Optional
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional
 
 import torch
 
 from .._ours import zeros
 from .._tiercel import Updater
+from ._files import Files, States
 from ._memory import host, numbers
 
 #: Parameters start at multiples of this many numbers, so that no two share a line of memory.
@@ -40,7 +42,7 @@ class Bucket:
     """Some parameters, and this rank's part of their states."""
 
     def __init__(
-        self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int, number: int = 0, place: str = "host"
+        self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int, number: int, place: str, files: Optional[Files]
     ) -> None:
         self.group = group
         #: Its place in the order of the model, and where its states are.
@@ -58,14 +60,18 @@ class Bucket:
         #: How many numbers most buckets are meant to have.
         self.usual = nbytes // self.dtype.itemsize
         self.pinned = pinned = self.device.type == "cuda"
-        self.master, self.first, self.second = (self._make(torch.float32, place == "streamed") for _ in range(3))
+        self.files = files if place == "file" else None
+        self.at = None if self.files is None else self.files.place(self.part)
+        self.held: Optional[States] = None
+        if self.at is None:
+            self.held = tuple(self._make(torch.float32, place == "streamed") for _ in range(3))
         #: Gradients as they come, in the parameters' numbers; and their sums where more than one backward pass was made.
         self.arrived = self._make(self.dtype, pinned)
         #: Memory of gradients that were handed over before, as they come and as sums.
         self.spares: list[Optional[torch.Tensor]] = [None, None]
         self.sums: Optional[torch.Tensor] = None
         #: New parameters on their way back, where the processor makes them and they are of 16 bits.
-        itself = place != "host" or (self.dtype == torch.float32 and not pinned)
+        itself = place in ("gpu", "streamed") or (place == "host" and self.dtype == torch.float32 and not pinned)
         self.out = None if itself else host(self.part, self.dtype, pinned)
         #: The event after which streamed states are back.
         self.states_back: Any = None
@@ -81,8 +87,9 @@ class Bucket:
         self.there = threading.Event()
         self.there.set()
         self.reset()
-        for slot in self.slots:
-            self.read_master(slot, None, through=self.arrived if pinned and place != "gpu" else None)
+        with self.states(changed=True) as (master, _, _):
+            for slot in self.slots:
+                self.read_master(slot, master, False, through=self.arrived if pinned and place != "gpu" else None)
 
     def _make(self, dtype: torch.dtype, pinned: bool) -> torch.Tensor:
         """Zeros for this rank's part, where the states are."""
@@ -95,7 +102,7 @@ class Bucket:
         self.place, self.out, self.spares = "gpu", None, [None, None]
         summed = self.gradient is self.sums
         moved = lambda x: zeros(x.numel(), x.dtype, self.device).copy_(x)
-        self.master, self.first, self.second = moved(self.master), moved(self.first), moved(self.second)
+        self.held = tuple(moved(x) for x in self.held)
         self.arrived, self.sums = moved(self.arrived), None if self.sums is None else moved(self.sums)
         self.gradient = self.sums if summed and self.sums is not None else self.arrived
 
@@ -110,20 +117,29 @@ class Bucket:
             return None
         return slice(begin - self.start, end - self.start), slice(begin - slot.start, end - slot.start)
 
-    def read_master(self, slot: Slot, only_changed: Optional[torch.Tensor], through: Optional[torch.Tensor] = None) -> None:
+    @contextmanager
+    def states(self, changed: bool) -> Iterator[States]:
+        """Master and moments for a while, wherever they are; what is `changed` is kept."""
+        if self.files is None:
+            yield self.held
+        else:
+            with self.files.states(self.at, changed) as states:
+                yield states
+
+    def read_master(self, slot: Slot, whole: torch.Tensor, only_changed: bool, through: Optional[torch.Tensor] = None) -> None:
         """Takes a parameter's values for the master's; with `only_changed` just where they are not its own rounded. Pinned
         memory that nobody uses makes the way several times as fast."""
         where = self.inside(slot)
         if where is None:
             return
         mine, theirs = where
+        master = whole[mine]
         values = slot.parameter.detach().reshape(-1)[theirs]
-        master = self.master[mine]
         values = values.to(master.device) if through is None else through[mine].copy_(values)
-        if only_changed is None:
-            master.copy_(values)
-        else:
+        if only_changed:
             master.copy_(torch.where(master.to(self.dtype) == values, master, values.float()))
+        else:
+            master.copy_(values)
 
     def flat(self, stage: torch.Tensor, slot: Slot) -> torch.Tensor:
         """A parameter's place in a flat copy, in its shape."""
@@ -168,10 +184,10 @@ class Bucket:
                 found.append((begin, end - begin, slot.step + 1))
         return found
 
-    def begin(self, updater: Updater, job: Any) -> None:
+    def begin(self, updater: Updater, job: Any, states: States) -> None:
         """The pass over memory begins. In the end the new parameters are in `out`, or in the master where that is what goes back."""
-        moments = (self.first.data_ptr(), self.second.data_ptr())
-        arrays = (self.master.data_ptr(), moments, numbers(job.gradient), numbers(self.out))
+        master, first, second = states
+        arrays = (master.data_ptr(), (first.data_ptr(), second.data_ptr()), numbers(job.gradient), numbers(self.out))
         updater.begin(self.number, self.number, job.hyper.numbering(), job.runs, job.factors, *arrays, self.part)
 
     def squares(self, updater: Updater) -> float:

@@ -22,6 +22,7 @@ from . import _patches, _places, _state
 from ._arithmetic import Hyper
 from ._buckets import Bucket, Slot, layout
 from ._clock import Clock
+from ._files import Files
 from ._ranks import Alone, Ranks
 from ._travel import road
 from ._updates import Job, Updates
@@ -66,6 +67,7 @@ class OffloadAdamW(Optimizer):
         overlap: Optional[torch.nn.Module] = None,
         early: bool = False,
         gpu_bytes: int | str | None = None,
+        states: Optional[str] = None,
         bucket_bytes: int = 32 << 20,
         threads: Optional[int] = None,
     ) -> None:
@@ -78,6 +80,8 @@ class OffloadAdamW(Optimizer):
             raise ValueError(f"Invalid betas: {betas}")
         if process_group is not None and (overlap is not None or early or gpu_bytes is not None):
             raise ValueError("overlap, early and gpu_bytes are for one process")
+        if states is not None and (gpu_bytes is not None or not states.startswith("file:")):
+            raise ValueError(f"states is `file:` and a folder, and goes without gpu_bytes; it is {states!r}")
         if delayed_after is not None and (early or gpu_bytes is not None):
             raise ValueError("updates that are delayed are not early, and their states are on the host")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
@@ -96,7 +100,8 @@ class OffloadAdamW(Optimizer):
         self._squares: Optional[list[float]] = None
         self._steps = 0
         self._updates = Updates(self._updater, self._clock, self._roads)
-        self._plan = _places.Plan(gpu_bytes, self._updater)
+        self._plan = _places.Plan(gpu_bytes, self._updater, "host" if states is None else "file")
+        self._files = None if states is None else Files(states.removeprefix("file:"))
         #: Whether updates begin in backward passes; the groups' numbers where they have; whether just now they do not.
         self._early, self._open, self._held = early, None, False
         #: Buckets whose masters are ahead of the model by a delayed step.
@@ -129,7 +134,7 @@ class OffloadAdamW(Optimizer):
             runs = layout(new, self._bucket_bytes)
             for run, place in zip(runs, self._plan.places(runs)):
                 rank, number = (self._ranks.rank, self._ranks.ranks), len(self._buckets)
-                bucket = Bucket(group, run, self._bucket_bytes, *rank, number, place)
+                bucket = Bucket(group, run, self._bucket_bytes, *rank, number, place, self._files)
                 self._buckets.append(bucket)
                 if bucket.device not in self._roads:
                     self._roads[bucket.device] = road(bucket.device)
@@ -492,7 +497,8 @@ class OffloadAdamW(Optimizer):
         """Takes up what others have written to parameters since the last step, such as a loaded model."""
         for parameter, (bucket, slot) in self._slots.items():
             if parameter._version != slot.version:
-                bucket.read_master(slot, bucket.master)
+                with bucket.states(changed=True) as (master, _, _):
+                    bucket.read_master(slot, master, True)
                 slot.version = parameter._version
 
     def _updates_ended(self) -> None:
@@ -571,7 +577,8 @@ class OffloadAdamW(Optimizer):
         self._show_state()
         for bucket in self._buckets:
             if self._ahead and bucket.out is not None:
-                bucket.out.copy_(bucket.master)
+                with bucket.states(changed=False) as (master, _, _):
+                    bucket.out.copy_(master)
             bucket.begun = False
             bucket.clear()
             bucket.reset()

@@ -27,7 +27,8 @@ SPARE = 3 << 30
 class Plan:
     """Chooses places."""
 
-    def __init__(self, gpu_bytes: int | str | None, updater: Updater) -> None:
+    def __init__(self, gpu_bytes: int | str | None, updater: Updater, usual: str) -> None:
+        self.usual = usual
         self.auto = gpu_bytes == "auto"
         self.room = ROOM if self.auto else parse_bytes(gpu_bytes) if isinstance(gpu_bytes, str) else gpu_bytes
         self.updater = updater
@@ -40,7 +41,7 @@ class Plan:
         counts = [sum(p.numel() for p in run) for run in runs]
         device = runs[0][0].device
         if self.room is None or device.type != "cuda":
-            return ["host"] * len(runs)
+            return [self.usual] * len(runs)
         if self.rates is None:
             self.rates = measure(device, self.updater)
         width = runs[0][0].element_size()

@@ -18,13 +18,15 @@ from torch.distributed._shard.sharded_tensor.metadata import TensorProperties
 from ._buckets import Bucket, Slot
 from ._state import _indexed
 
-ARRAYS = (("exp_avg", "first"), ("exp_avg_sq", "second"), ("master_param", "master"))
+ARRAYS = (("master_param", 0), ("exp_avg", 1), ("exp_avg_sq", 2))
 
 
 class Sharded:
     """An optimizer's state for ``torch.distributed.checkpoint``, with one rank or several. All ranks save and load together."""
 
     def __init__(self, optimizer: Any) -> None:
+        if any(bucket.held is None for bucket in optimizer._buckets):
+            raise ValueError("Sharded: states that lie in a file are saved by state_dict()")
         self.optimizer = optimizer
 
     def state_dict(self) -> dict[str, Any]:
@@ -36,7 +38,7 @@ class Sharded:
         for index, bucket, slot in _indexed(optimizer):
             if bucket is not None:
                 optimizer._roads[bucket.device].states(bucket)
-                state[str(index)] = {name: _part(optimizer._ranks, bucket, slot, getattr(bucket, array)) for name, array in ARRAYS}
+                state[str(index)] = {name: _part(optimizer._ranks, bucket, slot, bucket.held[array]) for name, array in ARRAYS}
         groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
         steps = [0 if slot is None else slot.step for _, _, slot in _indexed(optimizer)]
         shared = {"steps": optimizer._steps, "delayed_after": optimizer._delayed_after, "ahead": bool(optimizer._ahead), "each": steps}

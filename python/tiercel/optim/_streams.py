@@ -26,7 +26,7 @@ def whole(job: Any) -> None:
     bucket: Bucket = job.bucket
     for start, count, step in job.runs:
         run = slice(start, start + count)
-        old = bucket.master[run], bucket.first[run], bucket.second[run]
+        old = tuple(array[run] for array in bucket.held)
         gradient = bucket.gradient if job.gradient is None else job.gradient
         new = update(old, gradient[run], job.hyper, step, job.factors)
         for target, made in zip(old, new):
@@ -75,7 +75,7 @@ class Ring:
             free.synchronize()  # so that the host is never far ahead, and buckets that come later may go first
         del made
         states = memory[0, :count], memory[1, :count], memory[2, :count]
-        homes = bucket.master[part], bucket.first[part], bucket.second[part]
+        homes = tuple(array[part] for array in bucket.held)
         gradient = memory[3].view(job.gradient.dtype)[:count]
         with torch.cuda.stream(self.into):
             for target, source in zip((*states, gradient), (*homes, job.gradient[part])):

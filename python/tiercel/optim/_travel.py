@@ -63,7 +63,7 @@ class Here:
 
     def back(self, bucket: Bucket, changed: Optional[list[Slot]], moment: Any = None) -> torch.Tensor:
         """Parameters go to the model, or, without a list, this rank's part to the device."""
-        values = bucket.master if bucket.out is None else bucket.out
+        values = bucket.held[0] if bucket.out is None else bucket.out
         for slot in changed or ():
             where = bucket.inside(slot)
             if where is not None:

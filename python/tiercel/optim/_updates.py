@@ -1,7 +1,7 @@
 """Updates beside the model's work: gradients are awaited, buckets updated where their states are, parameters sent back.
 
-Three threads do little but wait: one feeds buckets whose gradients have come to whoever updates them, one sends back what the processor
-has updated, in the order in which it ends, and one has states streamed through the GPU. The passes over memory themselves are
+Threads that do little but wait: one feeds buckets whose gradients have come to whoever updates them, one sends back what the processor
+has updated, in the order in which it ends, one has states streamed through the GPU, and one writes those that lie in a file. The passes over memory themselves are
 handed to a queue that is no Python (``crates/optim/src/queue.rs``), so they follow on each other whatever the program does.
 Of the buckets that wait the first of the model goes first, because the next forward pass wants it first.
 """
@@ -33,6 +33,8 @@ class Job:
         self.gradient: Optional[torch.Tensor] = None
         #: Whether the parameters are sent back by somebody else, later.
         self.late = late
+        #: Memory of states that lie in a file.
+        self.memory: Optional[torch.Tensor] = None
         self.done = threading.Event()
         for slot in self.changed:
             slot.step += 1
@@ -75,6 +77,8 @@ class Updates:
                 for job in list(self.jobs.values()):
                     job.bucket.there.set()  # who waits finds the error at the next step
                     job.done.set()
+                    if job.memory is not None:
+                        job.bucket.files.put(job.bucket.at, job.memory, False)
                 raise
 
         future = pool.submit(safely)
@@ -103,7 +107,12 @@ class Updates:
             self._hand("streaming", self._stream)
         else:
             way.before(bucket)
-            bucket.begin(self.updater, job)
+            states = bucket.held
+            if states is None:
+                with self.clock.of("reading states, beside"):
+                    job.memory, states = bucket.files.take(bucket.at)
+                bucket.at.written.clear()
+            bucket.begin(self.updater, job, states)
             self._hand("returning", self._bring)
 
     def _stream(self) -> None:
@@ -119,10 +128,17 @@ class Updates:
         with self.clock.of("updating, beside"):
             number = self.updater.ended()
         job = self.jobs[number]
+        bucket = job.bucket
         if not job.late:
             with self.clock.of("sending parameters back, beside"):
-                self.roads[job.bucket.device].back(job.bucket, job.changed, job.moment)
+                self.roads[bucket.device].back(bucket, job.changed, job.moment)
+        if job.memory is not None:
+            self._hand("writing", self._write, bucket, job.memory)
         self._ended(job)
+
+    def _write(self, bucket: Bucket, memory: torch.Tensor) -> None:
+        with self.clock.of("writing states, beside"):
+            bucket.files.put(bucket.at, memory, True)
 
     def _ended(self, job: Job) -> None:
         if not job.late:
