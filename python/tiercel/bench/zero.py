@@ -2,6 +2,7 @@
 
     python -m tiercel.bench.zero --model small --check      # 0.4 B parameters: losses too, in a minute
     python -m tiercel.bench.zero --model large              # 4.31 B parameters: wants 100 GiB of host memory
+    python -m tiercel.bench.zero --model 7b --ways planned --batches 4 --gpu-limit 32GiB
 
 Each way is a process of its own, because the host has the states of one way at a time. Batches take turns within it. A step is
 timed on the GPU, from the end of a step to the end of the next. What fails says why, and the others go on.
@@ -24,11 +25,12 @@ from typing import Any, Callable
 import torch
 import torch.nn.functional as F
 
+import tiercel
 from .zero_ways import WAYS, Gpt
 
 #: Layers, width, heads, length, words.
 MODELS = {"tiny": (2, 64, 4, 32, 101), "small": (24, 1024, 16, 1024, 50257), "medium": (40, 1600, 25, 1024, 50257),
-          "large": (64, 2304, 18, 1024, 50257), "huge": (96, 2560, 20, 1024, 50257)}
+          "large": (64, 2304, 18, 1024, 50257), "7b": (88, 2560, 20, 1024, 50257)}
 MARK = "figures: "
 
 
@@ -58,6 +60,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     device = torch.device(options.device)
     cuda = device.type == "cuda"
     out: dict[str, Any] = {"way": options.way, "batches": {}}
+    if options.gpu_limit:
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, tiercel.parse_bytes(options.gpu_limit) / total))
     layers, width, heads, length, words = MODELS[options.model]
     torch.manual_seed(0)
     began = time.perf_counter()
@@ -134,6 +139,7 @@ def all_ways(options: argparse.Namespace) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "tiercel.bench.zero", "--model", options.model, "--batches", options.batches, "--steps", str(options.steps),
                "--rounds", str(options.rounds), "--check", str(options.check), "--device", options.device]
     command += ["--threads", str(options.threads)] if options.threads else []
+    command += ["--gpu-limit", options.gpu_limit] if options.gpu_limit else []
     for way in options.ways.split(","):
         if time.perf_counter() - options.began > options.seconds:
             rows.append({"way": way, "error": f"not begun: {options.seconds:.0f} s are over"})
@@ -180,6 +186,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--check", type=int, nargs="?", const=6, default=0, help="first so many steps on one batch, whose losses are compared")
     parser.add_argument("--threads", type=int, help="of the update, one a core unless given")
+    parser.add_argument("--gpu-limit", help="an amount such as 32GiB, beyond which memory of the GPU is refused")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=560.0, help="after which no way is begun, and what runs is ended")
     parser.add_argument("--json", help="writes all figures to this file")

@@ -7,7 +7,7 @@ where the link is fast that is worth while beside the processor's own work.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
@@ -24,15 +24,22 @@ ROOM = PIECE * PIECES * (16 + 12 + 4)
 def whole(job: Any) -> None:
     """Updates a bucket whose states can be reached as they are, and its parameters."""
     bucket: Bucket = job.bucket
-    for start, count, step in job.runs:
-        run = slice(start, start + count)
-        old = tuple(array[run] for array in bucket.held)
-        gradient = bucket.gradient if job.gradient is None else job.gradient
-        new = update(old, gradient[run], job.hyper, step, job.factors)
+    gradient = bucket.gradient if job.gradient is None else job.gradient
+    for at, count, step in pieces(job):
+        part = slice(at, at + count)
+        old = tuple(array[part] for array in bucket.held)
+        new = update(old, gradient[part], job.hyper, step, job.factors)
         for target, made in zip(old, new):
             if target is not made:
                 target.copy_(made)
-        write(job, start, old[0])
+        write(job, at, old[0])
+
+
+def pieces(job: Any) -> Iterator[tuple[int, int, int]]:
+    """What is updated at a time: where it begins, how many numbers, and the step."""
+    for start, count, step in job.runs:
+        for at in range(start, start + count, PIECE):
+            yield at, min(PIECE, start + count - at), step
 
 
 def write(job: Any, start: int, master: torch.Tensor) -> None:
@@ -63,9 +70,8 @@ class Ring:
             self.into.wait_event(bucket.states_back)
         self.work.wait_event(job.moment)  # the model's own work on the old parameters
         there = None
-        for start, count, step in job.runs:
-            for at in range(start, start + count, PIECE):
-                there = self._piece(job, at, min(PIECE, start + count - at), step)
+        for at, count, step in pieces(job):
+            there = self._piece(job, at, count, step)
         return there
 
     def _piece(self, job: Any, at: int, count: int, step: int) -> Any:
