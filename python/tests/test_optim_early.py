@@ -1,6 +1,9 @@
 """Updates that begin in the backward pass, and states that are divided among places: same bits as AdamW, and clear refusals."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -246,3 +249,12 @@ def test_a_session_leaves_the_optimizer_s_memory_alone(mixed, more):
             assert not {tensor.untyped_storage()._cdata for tensor in held} & set(session._runtime.entries)
             assert session.status["peak"] < (3 << 20 if "delayed_after" not in more else 6 << 20)
     assert limited == plain
+
+
+def test_the_benchmark_runs_and_says_what_failed():
+    command = [sys.executable, "-m", "tiercel.bench.zero", "--model", "tiny", "--device", "cpu", "--batches", "2", "--steps", "1", "--rounds", "1"]
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    done = subprocess.run([*command, "--check", "2", "--ways", "gpu,early"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stdout.count("batch   2") == 2 and "from those all on the GPU" in done.stdout, done
+    failed = subprocess.run([*command, "--ways", "early", "--seconds", "0"], capture_output=True, text=True, env=environment)
+    assert "not begun" in failed.stdout, failed

@@ -175,6 +175,7 @@ WAYS: dict[str, Any] = {
     "overlap": lambda model, threads: Ours(model, threads, beside=True),
     "early": lambda model, threads: Ours(model, threads, beside=True, early=True),
     "planned": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="1GiB"),
+    "planned-12g": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="12GiB"),
     "planned-late": lambda model, threads: Ours(model, threads, beside=True, gpu_bytes="1GiB"),
     "auto": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="auto"),
     "delayed": lambda model, threads: Ours(model, threads, beside=True, delayed_after=2),

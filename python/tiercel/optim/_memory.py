@@ -25,8 +25,8 @@ def host(count: int, dtype: torch.dtype, pinned: bool) -> torch.Tensor:
     memory = (ctypes.c_char * nbytes).from_address(slab.address)
     tensor = torch.frombuffer(memory, dtype=dtype)[:count]
     address = slab.address
+    tensor.zero_()  # many threads make the pages now, which the first step, or a driver that pins them, would make one by one
     if pinned:
-        tensor.zero_()  # many threads make the pages, which a driver would make one after the other
         code = torch.cuda.cudart().cudaHostRegister(address, nbytes, 0)
         if int(code) != 0:
             raise MemoryError(f"{nbytes} bytes of host memory cannot be pinned (error {int(code)})")
