@@ -176,6 +176,11 @@ impl Updater {
         }
     }
 
+    /// The seconds that updates in the background took since this was last asked.
+    fn taken(&self) -> f64 {
+        self.0.taken().as_secs_f64()
+    }
+
     /// The sum of the squares of numbers; finite exactly where they all are.
     fn sum_of_squares(&self, py: Python<'_>, numbers: Numbers, len: usize) -> PyResult<f64> {
         if numbers.0 == 0 || numbers.1 > 2 {

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tiercel_kernels::pool::Pool;
 
@@ -25,6 +26,8 @@ struct State {
     waiting: BTreeMap<(u64, u64), (Option<u64>, Work)>,
     came: u64,
     busy: bool,
+    /// How long work with a name took.
+    taken: Duration,
     ended: VecDeque<Ended>,
     stop: bool,
 }
@@ -85,6 +88,11 @@ impl Queue {
         self.shared.begin(Some(name), order, work);
     }
 
+    /// How long work in the background took since this was last asked.
+    pub fn taken(&self) -> Duration {
+        std::mem::take(&mut self.shared.state().taken)
+    }
+
     /// Has work done before all that waits, and returns what comes of it; nothing where it panicked.
     pub fn now<T: Send + 'static>(&self, work: impl FnOnce(&mut Pool) -> T + Send + 'static) -> Option<T> {
         let (say, hear) = mpsc::channel();
@@ -132,8 +140,12 @@ fn serve(shared: &Shared, pool: &mut Pool) {
         };
         state.busy = name.is_some();
         drop(state);
+        let began = Instant::now();
         let fine = catch_unwind(AssertUnwindSafe(|| work(pool))).is_ok();
         state = shared.state();
+        if state.busy {
+            state.taken += began.elapsed();
+        }
         state.busy = false;
         state.ended.extend(name.map(|name| (name, fine)));
         shared.changed.notify_all();

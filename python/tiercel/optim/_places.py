@@ -17,9 +17,10 @@ from ._memory import host, numbers
 from ._streams import ROOM
 
 #: Parameters of the trial, and how long it takes at least.
-TRIAL, SECONDS = 1 << 25, 0.25
-#: Copies that wait in each direction, so that the link is never idle while an update runs.
-AHEAD = 40
+TRIAL, SECONDS = 1 << 26, 0.25
+#: Numbers of 32 bits that are copied at a time, copies that wait in each direction so that the link is never idle, and how many
+#: there is host memory for in each: far more than a processor's cache holds, which copies would not leave otherwise.
+COPY, AHEAD, APART = 4 << 20, 40, 16
 #: Memory of the GPU that ``"auto"`` leaves free.
 SPARE = 3 << 30
 
@@ -94,14 +95,13 @@ def share(counts: list[int], fit: list[bool], room: int, each: int, part: float)
 def measure(device: torch.device, updater: Updater) -> tuple[float, float, float]:
     """Bytes a second of host memory in updates, of the link inward and of the link outward, all three at work."""
     states = [host(TRIAL, torch.float32, False) for _ in range(3)]
-    half = TRIAL // 8
-    pinned = [host(half, torch.float32, True) for _ in range(2)]
-    here = [torch.empty(half, dtype=torch.float32, device=device) for _ in range(2)]
+    pinned = [host(COPY * APART, torch.float32, True).view(APART, COPY) for _ in range(2)]
+    here = [torch.empty(COPY, dtype=torch.float32, device=device) for _ in range(2)]
     gradient = host(TRIAL, torch.bfloat16, False)
     out = host(TRIAL, torch.bfloat16, False)
     still = Numbering.adam(0.0, (0.9, 0.999), 1e-8, 0.0, True, False)
     arrays = states[0].data_ptr(), (states[1].data_ptr(), states[2].data_ptr()), numbers(gradient), numbers(out), TRIAL
-    updater.update(still, [(0, TRIAL, 1)], (1.0, 1.0), *arrays)  # makes the pages
+    updater.update(still, [(0, TRIAL, 1)], (1.0, 1.0), *arrays)  # wakes the threads
     streams = [torch.cuda.Stream(device) for _ in range(2)]
     marks: list[list[Any]] = [[], []]
     passes, began = 0, time.perf_counter()
@@ -110,7 +110,8 @@ def measure(device: torch.device, updater: Updater) -> tuple[float, float, float
         for way, stream in enumerate(streams):
             with torch.cuda.stream(stream):
                 while len(marks[way]) < AHEAD or marks[way][-AHEAD].query():
-                    source, target = (pinned[0], here[0]) if way == 0 else (here[1], pinned[1])
+                    there = pinned[way][len(marks[way]) % APART]
+                    source, target = (there, here[0]) if way == 0 else (here[1], there)
                     target.copy_(source, non_blocking=True)
                     mark = torch.cuda.Event(enable_timing=True)
                     mark.record(stream)
@@ -121,5 +122,5 @@ def measure(device: torch.device, updater: Updater) -> tuple[float, float, float
     link = []
     for found in marks:
         seconds = found[0].elapsed_time(found[-1]) / 1e3
-        link.append(half * 4 * (len(found) - 1) / seconds)
+        link.append(COPY * 4 * (len(found) - 1) / seconds)
     return TRIAL * 28 * passes / taken, link[0], link[1]

@@ -125,8 +125,7 @@ class Updates:
 
     def _bring(self) -> None:
         """The next bucket that the processor has updated is sent back."""
-        with self.clock.of("updating, beside"):
-            number = self.updater.ended()
+        number = self.updater.ended()
         job = self.jobs[number]
         bucket = job.bucket
         if not job.late:
