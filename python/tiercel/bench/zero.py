@@ -69,7 +69,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with device:
         model = Gpt(layers, width, heads, length, words).to(torch.bfloat16)
     out["parameters"] = sum(p.numel() for p in model.parameters())
-    way = WAYS[options.way](model, options.threads)
+    tuning = {"threads": options.threads, "bucket_bytes": options.bucket and tiercel.parse_bytes(options.bucket)}
+    way = WAYS[options.way](model, {name: value for name, value in tuning.items() if value})
     if cuda:
         torch.cuda.synchronize()
     out["made_in"] = time.perf_counter() - began
@@ -141,6 +142,7 @@ def all_ways(options: argparse.Namespace) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "tiercel.bench.zero", "--model", options.model, "--batches", options.batches, "--steps", str(options.steps),
                "--rounds", str(options.rounds), "--check", str(options.check), "--device", options.device]
     command += ["--threads", str(options.threads)] if options.threads else []
+    command += ["--bucket", options.bucket] if options.bucket else []
     command += ["--gpu-limit", options.gpu_limit] if options.gpu_limit else []
     for way in options.ways.split(","):
         if time.perf_counter() - options.began > options.seconds:
@@ -187,7 +189,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="steps of a batch in a row, after two that are not counted")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--check", type=int, nargs="?", const=6, default=0, help="first so many steps on one batch, whose losses are compared")
-    parser.add_argument("--threads", type=int, help="of the update, one a core unless given")
+    parser.add_argument("--threads", type=int, help="of the update")
+    parser.add_argument("--bucket", help="an amount such as 64MiB that travels together, 32MiB unless given")
     parser.add_argument("--gpu-limit", help="an amount such as 32GiB, beyond which memory of the GPU is refused")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=560.0, help="after which no way is begun, and what runs is ended")

@@ -7,7 +7,7 @@ on the GPU; and ZeRO-Offload put together from torch's own parts. The others are
 from __future__ import annotations
 
 import time
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -143,10 +143,10 @@ class Parts:
 class Ours:
     """``OffloadAdamW`` with some of its options."""
 
-    def __init__(self, model: Gpt, threads: Optional[int], **options: Any) -> None:
+    def __init__(self, model: Gpt, tuning: dict[str, Any], **options: Any) -> None:
         if options.pop("beside", False):
             options["overlap"] = model
-        self.optimizer = OffloadAdamW(model.parameters(), lr=RATE, threads=threads, **options)
+        self.optimizer = OffloadAdamW(model.parameters(), lr=RATE, **tuning, **options)
 
     def step(self) -> None:
         self.optimizer.step()
@@ -169,14 +169,14 @@ class Ours:
 
 #: The ways by name.
 WAYS: dict[str, Any] = {
-    "gpu": lambda model, threads: OnGpu(model),
-    "parts": lambda model, threads: Parts(model),
-    "exact": lambda model, threads: Ours(model, threads),
-    "overlap": lambda model, threads: Ours(model, threads, beside=True),
-    "early": lambda model, threads: Ours(model, threads, beside=True, early=True),
-    "planned": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="1GiB"),
-    "planned-12g": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="12GiB"),
-    "planned-late": lambda model, threads: Ours(model, threads, beside=True, gpu_bytes="1GiB"),
-    "auto": lambda model, threads: Ours(model, threads, beside=True, early=True, gpu_bytes="auto"),
-    "delayed": lambda model, threads: Ours(model, threads, beside=True, delayed_after=2),
+    "gpu": lambda model, tuning: OnGpu(model),
+    "parts": lambda model, tuning: Parts(model),
+    "exact": lambda model, tuning: Ours(model, tuning),
+    "overlap": lambda model, tuning: Ours(model, tuning, beside=True),
+    "early": lambda model, tuning: Ours(model, tuning, beside=True, early=True),
+    "planned": lambda model, tuning: Ours(model, tuning, beside=True, early=True, gpu_bytes="1GiB"),
+    "planned-12g": lambda model, tuning: Ours(model, tuning, beside=True, early=True, gpu_bytes="12GiB"),
+    "planned-late": lambda model, tuning: Ours(model, tuning, beside=True, gpu_bytes="1GiB"),
+    "auto": lambda model, tuning: Ours(model, tuning, beside=True, early=True, gpu_bytes="auto"),
+    "delayed": lambda model, tuning: Ours(model, tuning, beside=True, delayed_after=2),
 }
