@@ -161,9 +161,14 @@ def test_the_device_s_arithmetic_has_the_bits_of_the_pass(more, monkeypatch):
         assert all(torch.equal(p, q) for p, q in zip(ours, theirs))
 
 
-def test_a_delayed_update_beside_the_forward_pass():
-    ours, theirs, a, _ = pair(delayed_after=2, overlap=True)
-    b = OffloadAdamW(theirs.parameters(), lr=1e-2, bucket_bytes=SMALL, delayed_after=2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_delayed_update_wherever_the_states_are(mixed, overlap, dtype):
+    ours, theirs, a, _ = pair(dtype, delayed_after=2, overlap=overlap)
+    assert {bucket.place for bucket in a._buckets} == {"gpu", "streamed", "host"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_places.Plan, "places", lambda self, runs: ["host"] * len(runs))
+        b = OffloadAdamW(theirs.parameters(), lr=1e-2, bucket_bytes=SMALL, delayed_after=2)
     for step in range(6):
         x, y = loss_of(ours, step), loss_of(theirs, step)
         assert torch.equal(x, y), step
@@ -193,9 +198,8 @@ def test_what_early_updates_cannot_do_is_refused():
     a.param_groups[0]["lr"] = 5.0
     with pytest.raises(RuntimeError, match="learning rate"):
         a.step()
-    for wrong in (dict(early=True), dict(gpu_bytes="1GiB")):
-        with pytest.raises(ValueError, match="delayed"):
-            OffloadAdamW(model.parameters(), delayed_after=1, **wrong)
+    with pytest.raises(ValueError, match="delayed"):
+        OffloadAdamW(model.parameters(), delayed_after=1, early=True)
 
 
 def test_an_update_that_fails_is_an_error_at_the_step(monkeypatch):

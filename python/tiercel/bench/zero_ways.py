@@ -178,5 +178,6 @@ WAYS: dict[str, Any] = {
     "planned-12g": lambda model, tuning: Ours(model, tuning, beside=True, early=True, gpu_bytes="12GiB"),
     "planned-late": lambda model, tuning: Ours(model, tuning, beside=True, gpu_bytes="1GiB"),
     "auto": lambda model, tuning: Ours(model, tuning, beside=True, early=True, gpu_bytes="auto"),
+    "delayed-planned": lambda model, tuning: Ours(model, tuning, beside=True, delayed_after=2, gpu_bytes="1GiB"),
     "delayed": lambda model, tuning: Ours(model, tuning, beside=True, delayed_after=2),
 }

@@ -42,7 +42,7 @@ class Bucket:
     """Some parameters, and this rank's part of their states."""
 
     def __init__(
-        self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int, number: int, place: str, files: Optional[Files]
+        self, group: dict, parameters: list[torch.Tensor], nbytes: int, rank: int, ranks: int, number: int, place: str, files: Optional[Files], late: bool
     ) -> None:
         self.group = group
         #: Its place in the order of the model, and where its states are.
@@ -70,9 +70,11 @@ class Bucket:
         #: Memory of gradients that were handed over before, as they come and as sums.
         self.spares: list[Optional[torch.Tensor]] = [None, None]
         self.sums: Optional[torch.Tensor] = None
-        #: New parameters on their way back, where the processor makes them and they are of 16 bits.
+        #: New parameters on their way back, where they go another way than their masters, or later.
         itself = place in ("gpu", "streamed") or (place == "host" and self.dtype == torch.float32 and not pinned)
         self.out = None if itself else host(self.part, self.dtype, pinned)
+        if late:
+            self.may_be_late()
         #: The event after which streamed states are back.
         self.states_back: Any = None
         #: Backward passes whose gradients are in `gradient`.
@@ -96,6 +98,11 @@ class Bucket:
         if self.place == "gpu":
             return zeros(self.part, dtype, self.device)
         return host(self.part, dtype, pinned and self.pinned)
+
+    def may_be_late(self) -> None:
+        """Updates are delayed: new parameters that were written where they are made wait on the host."""
+        if self.place == "streamed" and self.pinned and self.out is None:
+            self.out = host(self.part, self.dtype, True)
 
     def move_to_gpu(self) -> None:
         """States and gradients that lie on the host move to the GPU, where there is room now."""

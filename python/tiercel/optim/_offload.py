@@ -80,8 +80,8 @@ class OffloadAdamW(Gradients):
             raise ValueError("overlap, early and gpu_bytes are for one process")
         if states is not None and (gpu_bytes is not None or not states.startswith("file:")):
             raise ValueError(f"states is `file:` and a folder, and goes without gpu_bytes; it is {states!r}")
-        if delayed_after is not None and (early or gpu_bytes is not None):
-            raise ValueError("updates that are delayed are not early, and their states are on the host")
+        if delayed_after is not None and early:
+            raise ValueError("updates that are delayed are not early")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
         self._me = weakref.ref(self)
         beside = overlap is not None or early or delayed_after is not None
@@ -132,7 +132,7 @@ class OffloadAdamW(Gradients):
             runs = layout(new, self._bucket_bytes)
             for run, place in zip(runs, self._plan.places(runs)):
                 rank, number = (self._ranks.rank, self._ranks.ranks), len(self._buckets)
-                bucket = Bucket(group, run, self._bucket_bytes, *rank, number, place, self._files)
+                bucket = Bucket(group, run, self._bucket_bytes, *rank, number, place, self._files, self._delayed_after is not None)
                 self._buckets.append(bucket)
                 if bucket.device not in self._roads:
                     self._roads[bucket.device] = road(bucket.device)
@@ -202,11 +202,14 @@ class OffloadAdamW(Gradients):
                 job = Job(bucket, self._hyper(bucket.group), factors, moments[bucket.device], delayed or together)
                 if delayed:
                     self._ahead.append((bucket, job.changed))
+                if delayed and bucket.place != "gpu":
                     job.gradient = bucket.hand_over()
                 elif bucket.place != "gpu":
                     job.gradient = bucket.gradient
                 self._updates.begin(job)
                 jobs.append(job)
+                if delayed and bucket.place == "gpu":
+                    bucket.clear()  # the device reads the gradients before it makes others
         if delayed:
             self._factors, self._squares = [1.0, 1.0], None
         elif together:
@@ -359,6 +362,8 @@ class OffloadAdamW(Gradients):
         self._ahead = [(bucket, list(bucket.slots)) for bucket in self._buckets] if own.get("ahead") else []
         self._show_state()
         for bucket in self._buckets:
+            if self._delayed_after is not None:
+                bucket.may_be_late()
             if self._ahead and bucket.out is not None:
                 with bucket.states(changed=False) as (master, _, _):
                     bucket.out.copy_(master)

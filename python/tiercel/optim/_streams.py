@@ -32,7 +32,8 @@ def whole(job: Any) -> None:
         for target, made in zip(old, new):
             if target is not made:
                 target.copy_(made)
-        write(job, at, old[0])
+        if not job.late:
+            write(job, at, old[0])
 
 
 def pieces(job: Any) -> Iterator[tuple[int, int, int]]:
@@ -63,11 +64,14 @@ class Ring:
         #: Memory, the event after which it is free, and what was made from it, which must stay until then.
         self.free: deque[tuple[torch.Tensor, Any, Any]] = deque((piece, None, None) for piece in memory)
 
-    def update(self, job: Any) -> Any:
-        """Streams a bucket's states through, and returns the event after which its parameters are new."""
+    def update(self, job: Any, before: Any) -> Any:
+        """Streams a bucket's states through, and returns the event after which its parameters are new. Those of an update that is late
+        go to the host, once those that went before it have left there."""
         bucket: Bucket = job.bucket
         if bucket.states_back is not None:
             self.into.wait_event(bucket.states_back)
+        if job.late and before is not None:
+            self.out.wait_event(before)  # the last new parameters have left the host
         self.work.wait_event(job.moment)  # the model's own work on the old parameters
         there = None
         for at, count, step in pieces(job):
@@ -91,7 +95,11 @@ class Ring:
         with torch.cuda.stream(self.work):
             self.work.wait_event(came)
             new = update(states, gradient, job.hyper, step, job.factors)
-            write(job, at, new[0])
+            if job.late:
+                new = (*new, new[0].to(bucket.dtype))
+                homes = (*homes, bucket.out[part])
+            else:
+                write(job, at, new[0])
             there = torch.cuda.Event(blocking=True)
             there.record(self.work)
         with torch.cuda.stream(self.out):

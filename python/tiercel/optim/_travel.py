@@ -140,7 +140,10 @@ class Device:
     def stream(self, job: Any) -> None:
         if self.ring is None:
             self.ring = Ring(self.device)
-        self.returning[id(job.bucket)] = self.ring.update(job)
+        key = id(job.bucket)
+        there = self.ring.update(job, self.returning.get(key))
+        if not job.late:
+            self.returning[key] = there
 
     def states(self, bucket: Bucket) -> None:
         if bucket.states_back is not None:
@@ -162,8 +165,14 @@ class Device:
             torch.cuda.current_stream(self.device).wait_event(event)
 
     def back(self, bucket: Bucket, changed: Optional[list[Slot]], moment: Any = None) -> torch.Tensor:
-        # The model's own work on the old parameters comes first.
+        if bucket.place == "gpu":
+            for slot in changed or ():
+                slot.parameter.copy_(bucket.held[0][bucket.inside(slot)[0]].view(slot.parameter.shape))
+            return bucket.held[0]
+        # The model's own work on the old parameters comes first, and what was streamed is to be there.
         self.inward.wait_event(self.moment() if moment is None else moment)
+        if bucket.states_back is not None:
+            self.inward.wait_event(bucket.states_back)
         with torch.cuda.stream(self.inward):
             for slot in changed or ():
                 where = bucket.inside(slot)
