@@ -11,7 +11,7 @@ use tiercel_plan::{Act, Joint, PlanError, Request, Schedule, joint};
 use tiercel_policies::UnifiedMemory;
 use tiercel_sim::Roofline;
 use tiercel_systems::{
-    Options, Recording, Setting, System, SystemError, Times, named, planning, simulate_prepared,
+    Options, Recording, Setting, System, SystemError, Times, named, simulate_prepared,
 };
 use tiercel_workload::{Lifetimes, Trace};
 
