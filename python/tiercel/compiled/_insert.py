@@ -1,0 +1,52 @@
+"""Writes a decision into the two graphs of a program: the four operators, each where the plan has it."""
+
+from __future__ import annotations
+
+import torch.fx as fx
+
+from ._decide import Decision
+from ._operators import OPERATORS
+from ._program import Program, Value
+
+#: What stands at the same place stands in this order: memory is given up before more is taken.
+_ORDER = ("release", "leave", "fetch", "arrive")
+
+
+def insert(decision: Decision, first_key: int) -> int:
+    """Puts the operators of all moves into the graphs; says how many moves there are."""
+    program = decision.program
+    turn = program.where[program.graphs[0].output_node()]
+    rows: list[tuple[int, int, int, str, Value, int]] = []
+    for key, move in enumerate(decision.moves):
+        for word in _ORDER:
+            at = getattr(move, word)
+            # Behind a node is before the next one.
+            place = at + 1 if word in ("leave", "release") else at
+            if at == turn:
+                place = turn
+            rows.append((place, _ORDER.index(word), key, word, move.value, at))
+    rows.sort(key=lambda row: row[:3])
+    for place, _, key, word, value, at in rows:
+        side = 0 if place <= turn else 1
+        nodes = _seen(program, value, side)
+        if not nodes:
+            raise AssertionError(f"{value.name} is not in graph {side}, where it is to {word}")
+        before = _behind_inputs(program, program.nodes[place], side)
+        with program.graphs[side].inserting_before(before):
+            program.graphs[side].call_function(OPERATORS[word], (nodes, first_key + key))
+    return len(decision.moves)
+
+
+def _seen(program: Program, value: Value, side: int) -> list[fx.Node]:
+    """The nodes of a graph that stand for a value: of those that are kept for the other graph, where there are any."""
+    nodes = value.nodes[side]
+    if side == 0 and value.saved:
+        results = set(program.graphs[0].output_node().args[0])
+        return [node for node in nodes if node in results] or nodes[:1]
+    return nodes
+
+
+def _behind_inputs(program: Program, node: fx.Node, side: int) -> fx.Node:
+    while node.op == "placeholder" and node.graph is program.graphs[side]:
+        node = node.next
+    return node

@@ -1,0 +1,76 @@
+"""What happens around a compiled program while it runs.
+
+Compiled programs reach for memory past all operations: their kernels are given addresses. So what such a program is given is
+brought back before it runs, and while it runs nobody else's operations are served: those that it calls itself need no look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterator, Optional
+
+import torch
+from torch._inductor.output_code import CompiledFxGraph
+from torch.utils._python_dispatch import _disable_current_modes
+
+_current: Callable[[], Optional["Regions"]] = lambda: None
+_plain = CompiledFxGraph.__call__
+
+
+def _call(self: CompiledFxGraph, inputs: Any) -> Any:
+    regions = _current()
+    return _plain(self, inputs) if regions is None else regions.run(self, inputs)
+
+
+class Regions:
+    """Runs compiled programs for a session."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.runs = 0
+
+    def enter(self) -> None:
+        """From here on every compiled program runs through this."""
+        global _current
+        _current = lambda: self
+        CompiledFxGraph.__call__ = _call  # type: ignore[method-assign]
+
+    def leave(self) -> None:
+        """Programs run by themselves again."""
+        global _current
+        _current = lambda: None
+        CompiledFxGraph.__call__ = _plain  # type: ignore[method-assign]
+
+    def run(self, program: CompiledFxGraph, inputs: Any) -> Any:
+        """Runs a program with what it is given in place."""
+        self.runs += 1
+        with _disable_current_modes(), self._in_place(inputs):
+            return _plain(program, inputs)
+
+    @contextlib.contextmanager
+    def _in_place(self, inputs: Any) -> Iterator[None]:
+        """Holds the storages of inputs in fast memory."""
+        runtime = self.session._runtime
+        if runtime is None or not runtime.active or not runtime.entries:
+            yield
+            return
+        with runtime.lock:
+            storages = {v.untyped_storage() for v in inputs if isinstance(v, torch.Tensor) and v.device.type == runtime.device.type}
+            known = [runtime.entries[s._cdata] for s in storages if s._cdata in runtime.entries]
+            if runtime.following is not None:
+                for storage in storages:
+                    runtime.visit(storage)
+            elif known:
+                # All at once, so that bringing one does not take another away, and until the program has run.
+                while runtime.dead:
+                    runtime.books.retire(runtime.dead.popleft())
+                runtime._do(runtime.books.begin([(entry.number, 2) for entry in known], []))
+                runtime.busy = True
+        held = runtime.books if known and runtime.following is None else None
+        try:
+            yield
+        finally:
+            if held is not None and held is runtime.books:
+                with runtime.lock:
+                    runtime.busy = False
+                    runtime._do(held.end([]))
