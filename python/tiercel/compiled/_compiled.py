@@ -45,6 +45,7 @@ class Compiled:
             self._set("post_grad_custom_post_pass", MakeChanges(config.post_grad_custom_post_pass))
             # The plan's order is the order: operators between kernels must not be put elsewhere.
             self._set("reorder_for_peak_memory", False)
+            self._set("reorder_for_locality", False)
         else:
             self.partitioner.refused = "torch._inductor.config.custom_partitioner_fn is somebody else's"
         torch._dynamo.reset()  # what was compiled before knows nothing of the limit

@@ -154,4 +154,5 @@ def _place(program: Program, value: Value, steps: list[int]) -> Optional[Move]:
     fetch = min(max(fetch, release), arrive)
     if not before <= leave <= release < arrive:
         leave = min(max(leave, before), release)
-    return Move(value, leave, release, fetch, arrive) if release < arrive else None
+    comes_late = arrive > program.where[program.graphs[0].output_node()]
+    return Move(value, leave, release, fetch, arrive) if comes_late and release < arrive else None

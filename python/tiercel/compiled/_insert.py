@@ -26,14 +26,20 @@ def insert(decision: Decision, first_key: int) -> int:
                 place = turn
             rows.append((place, _ORDER.index(word), key, word, move.value, at))
     rows.sort(key=lambda row: row[:3])
-    for place, _, key, word, value, at in rows:
+    arrived: dict[fx.Node, fx.Node] = {}
+    for place, _, key, word, value, _ in rows:
         side = 0 if place <= turn else 1
-        nodes = _seen(program, value, side)
-        if not nodes:
-            raise AssertionError(f"{value.name} is not in graph {side}, where it is to {word}")
-        before = _behind_inputs(program, program.nodes[place], side)
-        with program.graphs[side].inserting_before(before):
-            program.graphs[side].call_function(OPERATORS[word], (nodes, first_key + key))
+        graph = program.graphs[side]
+        nodes = [arrived.get(node, node) for node in _seen(program, value, side)]
+        with graph.inserting_before(_behind_inputs(program, program.nodes[place], side)):
+            if word != "arrive":
+                graph.call_function(OPERATORS[word], (nodes, first_key + key))
+                continue
+            for node in nodes:
+                new = graph.call_function(OPERATORS["arrive"], (node, first_key + key))
+                new.meta["val"] = node.meta["val"]
+                node.replace_all_uses_with(new, delete_user_cb=lambda user: program.where.get(user, -1) >= place)
+                arrived[node] = new
     return len(decision.moves)
 
 
@@ -42,7 +48,9 @@ def _seen(program: Program, value: Value, side: int) -> list[fx.Node]:
     nodes = value.nodes[side]
     if side == 0 and value.saved:
         results = set(program.graphs[0].output_node().args[0])
-        return [node for node in nodes if node in results] or nodes[:1]
+        nodes = [node for node in nodes if node in results] or nodes[:1]
+    if not nodes:
+        raise AssertionError(f"{value.name} is to be moved where the {('forward', 'backward')[side]} graph does not have it")
     return nodes
 
 

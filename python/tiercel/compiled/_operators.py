@@ -1,25 +1,28 @@
 """The operators that a plan puts into compiled programs, and the pass that makes them what they are.
 
 ``leave`` begins a copy to slow memory, ``release`` gives the memory up, ``fetch`` begins the copy back, ``arrive`` waits for it.
-Each works on the storages of what it is given, so the tensors that the program holds stay the same. ``release`` and ``arrive``
-change their values as far as the compiler is concerned: nothing that reads a value is moved past them. While the compiler still
-rewrites patterns they are plain marks without that claim, because it rewrites nothing across a change; behind its last rewriting
-a pass makes them what they are.
+Each works on the storages of what it is given, so the tensors that the program holds stay the same. What ``arrive`` returns is
+its value, and everything behind it uses that: nothing can run before it. ``release`` changes its values as far as the
+compiler is concerned, so that everything that reads them has run. While the compiler still rewrites patterns it is a plain mark
+without that claim, because nothing is rewritten across a change; behind the last rewriting a pass makes it what it is, and
+puts it behind what has been moved past it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.node import has_side_effect
 
+from ._costs import is_view
+
 _library = torch.library.Library("tiercel", "DEF")
 #: The store of the session that is in force.
 _store: Callable[[], Optional[Any]] = lambda: None
 WORDS = ("leave", "release", "fetch", "arrive")
-CHANGING = ("release", "arrive")
+_TAGS = (torch.Tag.cudagraph_unsafe, torch.Tag.flexible_layout)
 
 
 def serve(store: Callable[[], Optional[Any]]) -> None:
@@ -28,29 +31,55 @@ def serve(store: Callable[[], Optional[Any]]) -> None:
     _store = store
 
 
-def _define(word: str, overload: str, values: str) -> None:
-    name = f"{word}.{overload}" if overload else word
-    _library.define(f"{name}(Tensor{values}[] values, int key) -> ()", tags=(torch.Tag.cudagraph_unsafe,))
+def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    name = schema[: schema.index("(")]
+    _library.define(schema, tags=_TAGS)
+    for key in ("CPU", "CUDA"):
+        _library.impl(name, run, key)
+    _library.impl(name, fake, "Meta")
 
+
+def _define_mark(word: str, name: str, values: str) -> None:
     def run(values: list[torch.Tensor], key: int) -> None:
         store = _store()
         if store is not None and values[0].device == store.device:
             getattr(store, word)(values)
 
-    _library.impl(name, run, "CPU")
-    _library.impl(name, run, "CUDA")
-    _library.impl(name, lambda values, key: None, "Meta")
-    has_side_effect(getattr(getattr(torch.ops.tiercel, word), overload or "default"))
+    _define(f"{name}(Tensor{values}[] values, int key) -> ()", run, lambda values, key: None)
 
 
-for _word in WORDS:
-    _define(_word, "", "")
-for _word in CHANGING:
-    _define(_word, "now", "(a!)")
+def _arrive(value: torch.Tensor, key: int) -> torch.Tensor:
+    store = _store()
+    if store is not None and value.device == store.device:
+        store.arrive([value])
+    return value
+
+
+def _as_arrived(value: torch.Tensor, key: int) -> torch.Tensor:
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
+for _word in ("leave", "release", "fetch"):
+    _define_mark(_word, _word, "")
+_define_mark("release", "release.now", "(a!)")
+_define("arrive(Tensor value, int key) -> Tensor", _arrive, _as_arrived)
 
 #: The operator of each word, as it is put into a graph.
 OPERATORS = {word: getattr(torch.ops.tiercel, word).default for word in WORDS}
-_CHANGES = {OPERATORS[word]: getattr(torch.ops.tiercel, word).now for word in CHANGING}
+for _operator in (*(OPERATORS[word] for word in ("leave", "release", "fetch")), torch.ops.tiercel.release.now):
+    has_side_effect(_operator)
+
+
+def _readers(value: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The nodes that read a value or a view of it."""
+    for user in value.users:
+        if is_view(user):
+            yield from _readers(user)
+        elif user.op != "output" and user.target not in _MARKS:
+            yield user
+
+
+_MARKS = (OPERATORS["leave"], OPERATORS["fetch"], OPERATORS["release"], torch.ops.tiercel.release.now)
 
 
 class MakeChanges(CustomGraphPass):
@@ -60,12 +89,21 @@ class MakeChanges(CustomGraphPass):
         self.after = after
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        for node in graph.nodes:
-            changing = _CHANGES.get(node.target) if node.op == "call_function" else None
-            if changing is not None:
-                node.target = changing
+        order = {node: at for at, node in enumerate(graph.nodes)}
+        for node in list(graph.nodes):
+            if node.op == "call_function" and node.target is OPERATORS["release"]:
+                last = max((r for value in node.args[0] for r in _readers(value)), key=order.__getitem__, default=node)
+                if order[last] > order[node] and last.target is not OPERATORS["arrive"]:
+                    last.append(node)
+                node.target = torch.ops.tiercel.release.now
         if self.after is not None:
             self.after(graph)
+
+    def __deepcopy__(self, memo: Any) -> "MakeChanges":
+        return self
+
+    def __reduce__(self) -> Any:
+        return str, (str(self.uuid()),)
 
     def uuid(self) -> Any:
         return ("tiercel", None if self.after is None else self.after.uuid())

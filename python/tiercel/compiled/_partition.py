@@ -66,6 +66,12 @@ class Partitioner(CustomPartitionerFn):
         # What is decided depends on more than the program, so nothing that was compiled for another session may be taken for it.
         return self.identity
 
+    def __deepcopy__(self, memo: Any) -> "Partitioner":
+        return self  # Inductor copies its settings to name what it compiles; this one stays what it is
+
+    def __reduce__(self) -> Any:
+        return str, (self.identity,)
+
     @staticmethod
     def describe(decision: Decision) -> str:
         """A decision in words."""

@@ -112,7 +112,8 @@ class Program:
         at = self.where[node]
         for operand in node.all_input_nodes:
             value = self._value.get(self._base(operand))
-            if value is not None and not costs.is_view(node):
+            # In the backward graph a view counts, too: what is behind it must find the value in place.
+            if value is not None and (phase == 1 or not costs.is_view(node)):
                 value.users.append(at)
         if costs.is_view(node):
             self._sources[node] = self._sources.get(self._base(node), ([], [], []))
