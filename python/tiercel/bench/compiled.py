@@ -89,9 +89,9 @@ def show(row: dict[str, Any], plain: Optional[float]) -> None:
         print("    ", json.dumps(row["status"], default=str), flush=True)
 
 
-def rows(name: str, limits: list[int], steps: int, rivals: bool, until: float, verbose: bool) -> list[dict[str, Any]]:
+def rows(name: str, limits: list[int], steps: int, plain_too: bool, rivals: bool, until: float, verbose: bool) -> list[dict[str, Any]]:
     """All rows of one model; what begins too late is left out."""
-    wanted: list[dict[str, Any]] = [{"limit": None}]
+    wanted: list[dict[str, Any]] = [{"limit": None}] if plain_too else []
     wanted += [{"limit": limit, "verbose": verbose} for limit in limits]
     if rivals:
         wanted += [{"limit": None, "checkpoint": "full"}, {"limit": None, "budget": 0.5}]
@@ -102,7 +102,7 @@ def rows(name: str, limits: list[int], steps: int, rivals: bool, until: float, v
             print(f"{name:10} {more} is left out: the time is over", flush=True)
             continue
         row = measure(name, steps=steps, **more)
-        plain = plain or row.get("step")
+        plain = plain or (row.get("step") if plain_too else None)
         show(row, plain)
         done.append(row)
     return done
@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--limits", default="17.3GiB,11.2GiB", help="amounts; for several models, theirs are separated by /")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--no-plain", action="store_true", help="leaves the plain row out")
     parser.add_argument("--rivals", action="store_true", help="also checkpointing of every block, and an activation_memory_budget of 0.5")
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--verbose", action="store_true")
@@ -129,7 +130,7 @@ def main() -> None:
     for repetition in range(args.repeat):
         for at, name in enumerate(names):
             limits = [tiercel.parse_bytes(text) for text in shares[min(at, len(shares) - 1)].split(",") if text]
-            done += [row | {"repetition": repetition} for row in rows(name, limits, args.steps, args.rivals, until, args.verbose)]
+            done += [row | {"repetition": repetition} for row in rows(name, limits, args.steps, not args.no_plain, args.rivals, until, args.verbose)]
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": done}, file, indent=1, default=str)

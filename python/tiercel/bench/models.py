@@ -12,7 +12,8 @@ def gpt2(checkpoint: str = "none", compiled: bool = False, layers: int = 24) -> 
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(n_layer=layers, n_embd=2048, n_head=16, n_positions=1024, vocab_size=50257, use_cache=False)
-    model = GPT2LMHeadModel(config).to("cuda", torch.bfloat16).train()
+    with torch.device("cuda"):
+        model = GPT2LMHeadModel(config).to(torch.bfloat16).train()
     if checkpoint == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
     ids = torch.randint(0, 50257, (8, 1024), device="cuda")
@@ -26,7 +27,8 @@ def llama(checkpoint: str = "none", compiled: bool = False) -> Callable[[], torc
 
     config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=8, num_attention_heads=32,
                          num_key_value_heads=8, vocab_size=32000, max_position_embeddings=2048, use_cache=False)
-    model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).train()
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).train()
     if checkpoint == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
     ids = torch.randint(0, 32000, (4, 2048), device="cuda")
