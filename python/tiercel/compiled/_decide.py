@@ -77,7 +77,9 @@ def decide(cut: Callable[[frozenset[str]], Cut], look: Callable[[Cut], Program],
     if peak <= room:
         return Decision(program, plain, room=room, seconds=whole[0] / 1e9, all_fast=whole[1] / 1e9, bound=whole[2] / 1e9, peak=peak)
     best: Optional[Decision] = None
-    for share in TIGHTER:
+    for share in (*TIGHTER, *WIDER[1:]):
+        if share > 1.0 and best is not None:
+            break
         again = _what_again(program, recording, machine, int((room - fixed) * share), slow, seconds)
         if again is None:
             continue

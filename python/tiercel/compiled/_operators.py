@@ -13,7 +13,11 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Optional
 
 import torch
+import torch.utils._pytree as pytree
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.ir import FallbackKernel, TensorBox
+from torch._inductor.lowering import register_lowering
+from torch._inductor.virtualized import V
 from torch.fx.node import has_side_effect
 
 from ._costs import is_view
@@ -62,12 +66,20 @@ def _as_arrived(value: torch.Tensor, key: int) -> torch.Tensor:
 for _word in ("leave", "release", "fetch"):
     _define_mark(_word, _word, "")
 _define_mark("release", "release.now", "(a!)")
-_define("arrive(Tensor value, int key) -> Tensor", _arrive, _as_arrived)
+_define("arrive(Tensor(a) value, int key) -> Tensor(a)", _arrive, _as_arrived)
 
 #: The operator of each word, as it is put into a graph.
 OPERATORS = {word: getattr(torch.ops.tiercel, word).default for word in WORDS}
 for _operator in (*(OPERATORS[word] for word in ("leave", "release", "fetch")), torch.ops.tiercel.release.now):
     has_side_effect(_operator)
+
+
+@register_lowering(OPERATORS["arrive"], type_promotion_kind=None)
+def _lower_arrive(value: Any, key: int) -> Any:
+    """The result lies where the value lies, so nothing else may be put into the value's memory when the value itself is done with."""
+    value.realize()
+    V.graph.never_reuse_buffers.add(value.get_name())
+    return pytree.tree_map(TensorBox.create, FallbackKernel.create(OPERATORS["arrive"], value, key))
 
 
 def _readers(value: torch.fx.Node) -> Iterator[torch.fx.Node]:
