@@ -19,7 +19,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils.checkpoint import CheckpointPolicy
 
 from .. import _tiercel
-from ._costs import Rates
+from ._costs import Rates, is_view
 from ._decide import Cut, Decision, decide
 from ._insert import insert
 from ._program import Program
@@ -43,6 +43,7 @@ class Partitioner(CustomPartitionerFn):
             return _cut(gm, joint_inputs, again, kwargs)
 
         def look(cut: Cut) -> Program:
+            _raise_views(cut[0].graph, kwargs["num_fwd_outputs"])
             return Program(*cut, kwargs["num_fwd_outputs"], self.rates, self.least)
 
         try:
@@ -94,3 +95,16 @@ def _cut(gm: fx.GraphModule, joint_inputs: Sequence[object], again: frozenset[st
             if node.name in again and node.op == "call_function":
                 node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     return min_cut_rematerialization_partition(module, joint_inputs, **kwargs)
+
+
+def _raise_views(forward: fx.Graph, outputs: int) -> None:
+    """Puts views that are saved right behind what they are views of, so that they can be named from there on."""
+    for node in forward.output_node().args[0][outputs:]:
+        chain: list[fx.Node] = []
+        while isinstance(node, fx.Node) and is_view(node):
+            chain.append(node)
+            node = node.args[0]
+        for view in reversed(chain):
+            if node.op != "placeholder" and view.all_input_nodes == [node]:
+                node.append(view)
+            node = view
