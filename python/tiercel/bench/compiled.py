@@ -63,7 +63,7 @@ def measure(name: str, limit: Optional[int], steps: int, *, checkpoint: str = "n
             row["status"] = {k: v for k, v in session.status.items() if k != "history"}
     except Exception as error:
         row["error"] = str(error)[:300]
-        traceback.print_exc()
+        print(traceback.format_exc()[-6000:], file=sys.stderr)
         if session is not None:
             print({k: v for k, v in session.status.items() if k != "history"}, file=sys.stderr, flush=True)
     finally:

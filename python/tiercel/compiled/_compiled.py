@@ -8,7 +8,9 @@ import torch
 import torch._dynamo
 import torch._inductor.config as config
 
+from .. import _tiercel
 from . import _operators
+from ._line import Line
 from ._operators import MakeChanges
 from ._partition import Partitioner
 from ._regions import Regions
@@ -23,8 +25,11 @@ class Compiled:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.partitioner = Partitioner(Room(session.device, session.limit), session.machine, session.slow, session.least, 60.0, session._verbose)
-        self.regions = Regions(session)
+        room = Room(session.device, session.limit)
+        machine = _tiercel.machine_text(session.machine, [session.limit, session.slow])
+        self.line = Line(room, machine, session.slow, session.least, lambda: self.store)
+        self.partitioner = Partitioner(room, self.line, machine, session.slow, session.least, 60.0, session._verbose)
+        self.regions = Regions(session, self.line)
         self._store: Optional[Store] = None
         self._before: dict[str, Any] = {}
 
@@ -39,7 +44,7 @@ class Compiled:
         """From here on programs are compiled for the limit."""
         global _active
         _active = self
-        _operators.serve(lambda: None if _active is None else _active.store)
+        _operators.serve(lambda: None if _active is None else _active.store, lambda: None if _active is None else _active.line)
         if config.custom_partitioner_fn is None:
             self._set("custom_partitioner_fn", self.partitioner)
             self._set("post_grad_custom_post_pass", MakeChanges(config.post_grad_custom_post_pass))
@@ -78,5 +83,6 @@ class Compiled:
             "predicted": [(d.seconds, d.all_fast, d.bound) for d in decisions],
             "wanted": [(d.peak, d.room) for d in decisions],
             "left": 0 if store is None else store.left, "came": 0 if store is None else store.came,
+            "evicted": self.line.evicted, "planned": self.line.planned,
             "shared": 0 if store is None else store.shared, "away": 0 if store is None else store.places.most,
         }

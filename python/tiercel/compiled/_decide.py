@@ -56,6 +56,9 @@ class Decision:
     bound: float = 0.0
     #: The bytes at the most: with everything kept, and as planned without what must stay.
     peak: int = 0
+    #: The bytes that its forward pass keeps for its backward pass and that may leave; the seconds of the two.
+    kept: int = 0
+    parts: tuple[float, ...] = (0.0, 0.0)
     #: The memory that the plan is for, as a share of the room; more than 1 where nothing fits.
     over: float = 1.0
 

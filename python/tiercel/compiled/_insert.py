@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.fx as fx
 
 from ._decide import Decision
-from ._operators import OPERATORS
+from ._operators import KEEP, OPERATORS
 from ._program import Program, Value
 
 #: What stands at the same place stands in this order: memory is given up before more is taken.
@@ -41,6 +41,19 @@ def insert(decision: Decision, first_key: int) -> int:
                 node.replace_all_uses_with(new, delete_user_cb=lambda user: program.where.get(user, -1) >= place)
                 arrived[node] = new
     return len(decision.moves)
+
+
+def keep(decision: Decision, number: int) -> None:
+    """Has the forward graph say at its end what it keeps for the backward graph, as far as that may leave and does not do so anyway."""
+    program, moved = decision.program, {move.value for move in decision.moves}
+    values = [v for v in program.values if v.saved and not v.shown and v not in moved and v.nbytes >= program.least]
+    decision.kept = sum(v.nbytes for v in values)
+    decision.parts = tuple(sum(k.seconds for k in program.kernels if k.phase == phase) for phase in (0, 1))
+    end = program.graphs[0].output_node()
+    nodes = [_seen(program, value, 0)[0] for value in values]
+    if nodes:
+        with program.graphs[0].inserting_before(end):
+            program.graphs[0].call_function(KEEP, (nodes, number))
 
 
 def _seen(program: Program, value: Value, side: int) -> list[fx.Node]:

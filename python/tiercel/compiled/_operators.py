@@ -25,14 +25,16 @@ from ._costs import is_view
 _library = torch.library.Library("tiercel", "DEF")
 #: The store of the session that is in force.
 _store: Callable[[], Optional[Any]] = lambda: None
+_line: Callable[[], Optional[Any]] = lambda: None
 WORDS = ("leave", "release", "fetch", "arrive")
 _TAGS = (torch.Tag.cudagraph_unsafe, torch.Tag.flexible_layout)
 
 
-def serve(store: Callable[[], Optional[Any]]) -> None:
-    """Says whose store the operators work on; without one they do nothing, and values stay where they are."""
-    global _store
-    _store = store
+def serve(store: Callable[[], Optional[Any]], line: Callable[[], Optional[Any]]) -> None:
+    """Says whose store the operators work on; without one they do nothing, and values stay where they are. The line hears what
+    a program keeps."""
+    global _store, _line
+    _store, _line = store, line
 
 
 def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
@@ -66,11 +68,14 @@ def _as_arrived(value: torch.Tensor, key: int) -> torch.Tensor:
 for _word in ("leave", "release", "fetch"):
     _define_mark(_word, _word, "")
 _define_mark("release", "release.now", "(a!)")
+_define("keep(Tensor[] values, int program) -> ()", lambda values, program: None if _line() is None else _line().keep(values, program),
+        lambda values, program: None)
 _define("arrive(Tensor(a) value, int key) -> Tensor(a)", _arrive, _as_arrived)
 
 #: The operator of each word, as it is put into a graph.
 OPERATORS = {word: getattr(torch.ops.tiercel, word).default for word in WORDS}
-for _operator in (*(OPERATORS[word] for word in ("leave", "release", "fetch")), torch.ops.tiercel.release.now):
+KEEP = torch.ops.tiercel.keep.default
+for _operator in (KEEP, *(OPERATORS[word] for word in ("leave", "release", "fetch")), torch.ops.tiercel.release.now):
     has_side_effect(_operator)
 
 
@@ -91,7 +96,7 @@ def _readers(value: torch.fx.Node) -> Iterator[torch.fx.Node]:
             yield user
 
 
-_MARKS = (OPERATORS["leave"], OPERATORS["fetch"], OPERATORS["release"], torch.ops.tiercel.release.now)
+_MARKS = (OPERATORS["leave"], OPERATORS["fetch"], OPERATORS["release"], torch.ops.tiercel.release.now, KEEP)
 
 
 class MakeChanges(CustomGraphPass):

@@ -21,7 +21,8 @@ from torch.utils.checkpoint import CheckpointPolicy
 from .. import _tiercel
 from ._costs import Rates, is_view
 from ._decide import Cut, Decision, decide
-from ._insert import insert
+from ._insert import insert, keep
+from ._line import Line
 from ._program import Program
 from ._room import Room
 
@@ -29,11 +30,12 @@ from ._room import Room
 class Partitioner(CustomPartitionerFn):
     """Cuts programs for one session."""
 
-    def __init__(self, room: Room, machine: str, slow: int, least: int, seconds: float, verbose: bool) -> None:
+    def __init__(self, room: Room, line: Line, machine: str, slow: int, least: int, seconds: float, verbose: bool) -> None:
         self.room, self.slow, self.least, self.seconds, self.verbose = room, slow, least, seconds, verbose
-        self.machine = _tiercel.machine_text(machine, [max(1, room.limit), slow])
+        self.machine = machine
         self.rates = Rates(self.machine)
-        self.decisions: list[Decision] = []
+        self.line = line
+        self.decisions = line.decisions
         self.moves = 0
         self.refused: Optional[str] = None
         self.identity = f"tiercel {uuid.uuid4()}"
@@ -47,20 +49,21 @@ class Partitioner(CustomPartitionerFn):
             return Program(*cut, kwargs["num_fwd_outputs"], self.rates, self.least)
 
         try:
-            room = self.room.for_program(gm)
+            room = self.room.for_program(gm, self.line)
             decision = decide(cut, look, self.machine, room, self.slow, self.seconds)
             self.moves += insert(decision, self.moves)
+            keep(decision, len(self.decisions))
+            for module in decision.cut:
+                module.graph.lint()
+                module.recompile()
         except Exception as error:  # a program that cannot be planned for: it is cut as without a limit
-            self.refused = f"{type(error).__name__}: {error}"
+            self.refused = f"{type(error).__name__}: {error}"[:300]
             if self.verbose:
                 traceback.print_exc()
             return cut(frozenset())
         self.decisions.append(decision)
         if self.verbose:
             print(self.describe(decision), file=sys.stderr, flush=True)
-        for module in decision.cut:
-            module.graph.lint()
-            module.recompile()
         return decision.cut
 
     def uuid(self) -> Any:

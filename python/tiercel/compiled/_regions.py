@@ -13,6 +13,8 @@ import torch
 from torch._inductor.output_code import CompiledFxGraph
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._line import Line
+
 _current: Callable[[], Optional["Regions"]] = lambda: None
 _plain = CompiledFxGraph.__call__
 
@@ -25,9 +27,11 @@ def _call(self: CompiledFxGraph, inputs: Any) -> Any:
 class Regions:
     """Runs compiled programs for a session."""
 
-    def __init__(self, session: Any) -> None:
-        self.session = session
+    def __init__(self, session: Any, line: Line) -> None:
+        self.session, self.line = session, line
         self.runs = 0
+        #: Which decision a program was compiled for, once it has run.
+        self.numbers: dict[int, int] = {}
 
     def enter(self) -> None:
         """From here on every compiled program runs through this."""
@@ -44,8 +48,17 @@ class Regions:
     def run(self, program: CompiledFxGraph, inputs: Any) -> Any:
         """Runs a program with what it is given in place."""
         self.runs += 1
-        with _disable_current_modes(), self._in_place(inputs):
-            return _plain(program, inputs)
+        with _disable_current_modes():
+            kept = self.line.before(inputs, self.numbers.get(id(program)))
+            before = len(self.line.runs)
+            with self._in_place(inputs):
+                result = _plain(program, inputs)
+            if len(self.line.runs) > before:
+                self.numbers[id(program)] = self.line.runs[-1][0]
+            elif kept is not None:
+                self.numbers[id(program)] = kept.program
+            self.line.after(kept)
+            return result
 
     @contextlib.contextmanager
     def _in_place(self, inputs: Any) -> Iterator[None]:

@@ -21,17 +21,25 @@ class Room:
     def __init__(self, device: torch.device, limit: int) -> None:
         self.device, self.limit = device, limit
 
-    def for_program(self, gm: fx.GraphModule) -> int:
-        """The bytes that a program may use beside what is there anyway."""
+    def usable(self) -> int:
+        """The limit, less what an allocator loses in pieces, and libraries' workspaces."""
+        return int(self.limit * 0.96) - (96 << 20) if self.device.type == "cuda" else self.limit
+
+    def used(self, given: dict[int, int], kept: int) -> int:
+        """The bytes in use: as the allocator says, or what programs were given, what optimizers hold, and what is kept."""
+        if self.device.type == "cuda":
+            return torch.cuda.memory_allocated(self.device) + states_to_come(self.device)
+        return sum(given.values()) + states_there(self.device) + states_to_come(self.device) + kept
+
+    def for_program(self, gm: fx.GraphModule, line: Any) -> int:
+        """The bytes that a program may use beside what is there anyway. What other programs keep may leave."""
         given = sum(_bytes(node.meta.get("val"), self.device) for node in gm.graph.nodes if node.op == "placeholder" and not node.name.startswith("tangents"))
         states = states_to_come(self.device)
         if self.device.type == "cuda":
-            held = max(torch.cuda.memory_allocated(self.device), given)
-            # What an allocator loses in pieces, and libraries' workspaces.
-            limit = int(self.limit * 0.96) - (96 << 20)
+            held = max(torch.cuda.memory_allocated(self.device) - line.resident(), given)
         else:
-            held, limit = given + states_there(self.device), self.limit
-        return limit - held - states
+            held = given + states_there(self.device)
+        return self.usable() - held - states
 
 
 def _bytes(value: Any, device: torch.device) -> int:

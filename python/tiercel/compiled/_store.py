@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import threading
 import weakref
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterable, Iterator, Optional, Sequence
 
 import torch
 
@@ -84,15 +84,61 @@ class Store:
 
     def leave(self, values: Sequence[torch.Tensor]) -> None:
         """A copy of the values' storages to slow memory begins."""
+        mine = []
+        for storage in _storages(values):
+            if bytes_of(storage) > max(reach(v) for v in values) + GRAIN or not storage.resizable():
+                self.shared += 1  # the value is a part of something larger, which is not ours to take away
+            else:
+                mine.append(storage)
+        self.leave_storages(mine)
+
+    def release(self, values: Sequence[torch.Tensor]) -> None:
+        """The values' memory is given up; what is computed next waits until the copies have read it."""
+        self.release_storages(_storages(values))
+
+    def fetch(self, values: Sequence[torch.Tensor]) -> None:
+        """The values get memory again, and a copy back begins."""
+        self.fetch_storages(_storages(values))
+
+    def arrive(self, values: Sequence[torch.Tensor]) -> None:
+        """What is computed next finds the values in place."""
+        self.arrive_storages(_storages(values))
+
+    def leave_storages(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        """The same for storages, as for those below."""
         with self.lock:
-            for storage in _storages(values):
+            for storage in storages:
                 nbytes = bytes_of(storage)
-                if storage._cdata in self.away or nbytes == 0:
-                    continue
-                if nbytes > max(_reach(v) for v in values) + GRAIN or not storage.resizable():
-                    self.shared += 1  # the value is a part of something larger, which is not ours to take away
-                    continue
-                self._leave(storage, nbytes)
+                if storage._cdata not in self.away and nbytes > 0:
+                    self._leave(storage, nbytes)
+
+    def release_storages(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        with self.lock:
+            for storage in storages:
+                entry = self.away.get(storage._cdata)
+                if entry is not None and not entry.gone:
+                    self.mover.wait(entry.out)
+                    storage.resize_(0)
+                    entry.gone = True
+
+    def fetch_storages(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        with self.lock:
+            for storage in storages:
+                entry = self.away.get(storage._cdata)
+                if entry is not None and entry.gone and entry.back is None:
+                    self.ticket += 1
+                    entry.back = self.ticket
+                    self.mover.back(entry.back, storage, self.slab, entry.offset, entry.nbytes, [entry.out])
+                    self.came += entry.nbytes
+
+    def arrive_storages(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        with self.lock:
+            storages = list(storages)
+            self.fetch_storages(storages)
+            for storage in storages:
+                entry = self.away.pop(storage._cdata, None)
+                if entry is not None:
+                    self._forget(storage._cdata, entry)
 
     def _leave(self, storage: torch.UntypedStorage, nbytes: int) -> None:
         self.ticket += 1
@@ -111,36 +157,6 @@ class Store:
         self.away[key] = entry
         self.left += nbytes
 
-    def release(self, values: Sequence[torch.Tensor]) -> None:
-        """The values' memory is given up; what is computed next waits until the copies have read it."""
-        with self.lock:
-            for storage in _storages(values):
-                entry = self.away.get(storage._cdata)
-                if entry is not None and not entry.gone:
-                    self.mover.wait(entry.out)
-                    storage.resize_(0)
-                    entry.gone = True
-
-    def fetch(self, values: Sequence[torch.Tensor]) -> None:
-        """The values get memory again, and a copy back begins."""
-        with self.lock:
-            for storage in _storages(values):
-                entry = self.away.get(storage._cdata)
-                if entry is not None and entry.gone and entry.back is None:
-                    self.ticket += 1
-                    entry.back = self.ticket
-                    self.mover.back(entry.back, storage, self.slab, entry.offset, entry.nbytes, [entry.out])
-                    self.came += entry.nbytes
-
-    def arrive(self, values: Sequence[torch.Tensor]) -> None:
-        """What is computed next finds the values in place."""
-        with self.lock:
-            self.fetch(values)
-            for storage in _storages(values):
-                entry = self.away.pop(storage._cdata, None)
-                if entry is not None:
-                    self._forget(storage._cdata, entry)
-
     def _forget(self, key: int, entry: Away) -> None:
         """Lets what is computed next wait for a copy into memory that may now be anybody's, and frees the place."""
         self.away.pop(key, None)
@@ -157,8 +173,7 @@ class Store:
             for entry in list(self.away.values()):
                 storage = entry.ref()
                 if storage is not None:
-                    whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
-                    self.arrive([whole])
+                    self.arrive_storages([storage])
             self.mover.settle()
 
     @property
@@ -176,7 +191,7 @@ def _storages(values: Sequence[torch.Tensor]) -> Iterator[torch.UntypedStorage]:
             yield storage
 
 
-def _reach(value: torch.Tensor) -> int:
+def reach(value: torch.Tensor) -> int:
     """How far into its storage a tensor reaches, in bytes."""
     if value.numel() == 0:
         return 0
