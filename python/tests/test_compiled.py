@@ -33,10 +33,13 @@ class Chain(nn.Module):
         self.broken = broken
 
     def forward(self, x):
-        for at, block in enumerate(self.blocks):
+        half = len(self.blocks) // 2
+        for block in self.blocks[:half]:
             x = block(x)
-            if self.broken and at == len(self.blocks) // 2:
-                torch._dynamo.graph_break()
+        if self.broken:
+            torch._dynamo.graph_break()
+        for block in self.blocks[half:]:
+            x = block(x)
         return self.out(x)
 
 

@@ -94,9 +94,10 @@ class Line:
                 self.of.pop(storage._cdata, None)
             if kept in self.kept:
                 self.kept.remove(kept)
+            program = kept.program
         need = 0 if program is None else self._need(program, kept is not None)
-        if kept is not None and kept.state in (2, 3):
-            need += kept.nbytes if kept.state == 2 else 0
+        if kept is not None and kept.state == 2:
+            need += kept.nbytes - sum(map(bytes_of, kept.storages()))
         self._make_room(need)
         if kept is not None:
             self._back(kept)
@@ -121,7 +122,7 @@ class Line:
 
     def resident(self) -> int:
         """The bytes of kept values that are in fast memory and could leave."""
-        return sum(k.nbytes for k in self.kept if k.state in (0, 1, 3))
+        return sum(bytes_of(storage) for kept in self.kept for storage in kept.storages())
 
     def _make_room(self, nbytes: int) -> None:
         """Takes away what was kept first until there is so much memory."""
@@ -129,15 +130,16 @@ class Line:
             return
         short = self.room.used(self.given, self.resident()) + nbytes - self.room.usable()
         for kept in self.kept:
-            if short <= 0:
-                break
-            if kept.state in (0, 1):
-                if kept.state == 0:
-                    self.store.leave_storages(kept.storages())
-                self.store.release_storages(kept.storages())
-                kept.state = 2
-                self.evicted += kept.nbytes
-                short -= kept.nbytes
+            for storage in kept.storages() if kept.state < 3 else ():
+                there = bytes_of(storage)
+                if short <= 0:
+                    return
+                if there:
+                    self.store.leave_storages([storage])
+                    self.store.release_storages([storage])
+                    kept.state = 2
+                    self.evicted += there
+                    short -= there
 
     def _back(self, kept: Kept) -> None:
         if kept.state:

@@ -17,6 +17,8 @@ from . import _costs as costs
 
 #: Inductor puts an elementwise result that is used more than once into memory where it reads more than this.
 READS = 4
+#: What others are expected to need between the two graphs, for each byte of what the forward graph gives out.
+OUTSIDE = 2
 
 
 class Value:
@@ -45,6 +47,8 @@ class Kernel:
         self.parts: list[fx.Node] = []
         self.once = False
         self.seconds = 0.0
+        #: Memory that others need while it runs.
+        self.outside = 0
 
 
 class Program:
@@ -190,6 +194,9 @@ class Program:
             value = self._value.get(self._base(node)) if isinstance(node, fx.Node) else None
             if value is not None and value not in kernel.reads:
                 kernel.reads.append(value)
+        if phase == 0:
+            # Between the two graphs others compute with what this one gives out, and come back with its gradients.
+            kernel.outside = OUTSIDE * sum(value.nbytes for value in kernel.reads)
         self.kernels.append(kernel)
 
     # --- for the planner ---
@@ -212,7 +219,7 @@ class Program:
             name = "mul.compiled" if not kernel.once else "end" if kernel.node is None else "once"
             layer = ("forward", "backward")[kernel.phase]
             once = kernel.once or kernel.phase == 1
-            recording.operation(name, layer, kernel.phase, reads, writes, 0, max(1, int(kernel.seconds * 1e9)), once)
+            recording.operation(name, layer, kernel.phase, reads, writes, kernel.outside, max(1, int(kernel.seconds * 1e9)), once)
         self.known = known
         return recording, fixed
 

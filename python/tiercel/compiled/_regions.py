@@ -30,6 +30,8 @@ class Regions:
     def __init__(self, session: Any, line: Line) -> None:
         self.session, self.line = session, line
         self.runs = 0
+        #: How many decisions belong to programs that have run; a program that runs first is what was compiled last.
+        self.compiled = 0
         #: Which decision a program was compiled for, once it has run.
         self.numbers: dict[int, int] = {}
 
@@ -49,7 +51,11 @@ class Regions:
         """Runs a program with what it is given in place."""
         self.runs += 1
         with _disable_current_modes():
-            kept = self.line.before(inputs, self.numbers.get(id(program)))
+            number = self.numbers.get(id(program))
+            if number is None and len(self.line.decisions) > self.compiled:
+                number = self.compiled = len(self.line.decisions)
+                number -= 1
+            kept = self.line.before(inputs, number)
             before = len(self.line.runs)
             with self._in_place(inputs):
                 result = _plain(program, inputs)

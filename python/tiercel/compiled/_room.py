@@ -29,16 +29,18 @@ class Room:
         """The bytes in use: as the allocator says, or what programs were given, what optimizers hold, and what is kept."""
         if self.device.type == "cuda":
             return torch.cuda.memory_allocated(self.device) + states_to_come(self.device)
-        return sum(given.values()) + states_there(self.device) + states_to_come(self.device) + kept
+        return max(sum(given.values()), parameters_there(self.device)) + states_there(self.device) + states_to_come(self.device) + kept
 
     def for_program(self, gm: fx.GraphModule, line: Any) -> int:
         """The bytes that a program may use beside what is there anyway. What other programs keep may leave."""
-        given = sum(_bytes(node.meta.get("val"), self.device) for node in gm.graph.nodes if node.op == "placeholder" and not node.name.startswith("tangents"))
+        inputs = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder" and not node.name.startswith("tangents")]
+        given = sum(_bytes(value, self.device) for value in inputs)
         states = states_to_come(self.device)
         if self.device.type == "cuda":
             held = max(torch.cuda.memory_allocated(self.device) - line.resident(), given)
         else:
-            held = given + states_there(self.device)
+            own = sum(_bytes(value, self.device) for value in inputs if isinstance(value, torch.nn.Parameter))
+            held = given - own + max(own, parameters_there(self.device)) + states_there(self.device)
         return self.usable() - held - states
 
 
@@ -50,6 +52,12 @@ def _bytes(value: Any, device: torch.device) -> int:
 
 def _optimizers() -> list[torch.optim.Optimizer]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer)]
+
+
+def parameters_there(device: torch.device) -> int:
+    """The bytes of the parameters that optimizers have."""
+    held = [p for o in _optimizers() for group in o.param_groups for p in group["params"] if p.device.type == device.type]
+    return sum({p.untyped_storage()._cdata: p.numel() * p.element_size() for p in held}.values())
 
 
 def states_there(device: torch.device) -> int:
