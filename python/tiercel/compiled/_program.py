@@ -47,7 +47,8 @@ class Kernel:
         self.parts: list[fx.Node] = []
         self.once = False
         self.seconds = 0.0
-        #: Memory that others need while it runs.
+        #: What it uses that is there all the time, and memory that others need while it runs.
+        self.given: list[fx.Node] = []
         self.outside = 0
 
 
@@ -70,6 +71,7 @@ class Program:
         self._end(0, outputs)
         self._walk(1, 0)
         self._end(1, 0)
+        self._count_gradients()
 
     # --- values and kernels ---
 
@@ -137,7 +139,7 @@ class Program:
             self._sources[node] = (values, parts, outside)
             return
         kernel = Kernel(node, at, phase)
-        kernel.reads, kernel.parts = values, parts
+        kernel.reads, kernel.parts, kernel.given = values, parts, outside
         kernel.once = any(costs.is_once(part) for part in parts)
         made = costs.bytes_of(node)
         if costs.tensor_of(node) is not None:
@@ -198,6 +200,15 @@ class Program:
             # Between the two graphs others compute with what this one gives out, and come back with its gradients.
             kernel.outside = OUTSIDE * sum(value.nbytes for value in kernel.reads)
         self.kernels.append(kernel)
+
+    def _count_gradients(self) -> None:
+        """The gradients that the backward graph is given are there until it has used them for the last time."""
+        last: dict[fx.Node, int] = {}
+        for at, kernel in enumerate(self.kernels):
+            last.update((node, at) for node in kernel.given if node.name.startswith("tangents"))
+        for node, until in last.items():
+            for kernel in self.kernels[self.turn + 1 : until + 1]:
+                kernel.outside += costs.bytes_of(node)
 
     # --- for the planner ---
 

@@ -23,7 +23,7 @@ class Room:
 
     def usable(self) -> int:
         """The limit, less what an allocator loses in pieces, and libraries' workspaces."""
-        return int(self.limit * 0.96) - (96 << 20) if self.device.type == "cuda" else self.limit
+        return int(self.limit * 0.92) - (96 << 20) if self.device.type == "cuda" else self.limit
 
     def used(self, given: dict[int, int], kept: int) -> int:
         """The bytes in use: as the allocator says, or what programs were given, what optimizers hold, and what is kept."""
