@@ -194,6 +194,22 @@ def test_a_step_without_its_backward_pass():
         assert places.used == 0
 
 
+def test_a_backward_pass_that_runs_twice():
+    import torch._functorch.config as functorch
+
+    torch._dynamo.reset()
+    with functorch.patch(donated_buffer=False), tiercel.Session("6MiB", "64MiB", device="cpu", least="2KiB") as s:
+        torch.manual_seed(1)
+        model = Chain()
+        out = torch.compile(model)(torch.randn(512, 64)).sum()
+        out.backward(retain_graph=True)
+        once = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        out.backward()
+        assert s.status["compiled"]["moves"] > 0
+        assert all(torch.equal(a, p.grad) for a, p in zip(once, model.parameters()))
+
+
 def test_the_session_ends_while_values_are_away():
     torch._dynamo.reset()
     torch.manual_seed(1)

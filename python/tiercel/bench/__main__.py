@@ -82,13 +82,18 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0, help="time to plan in")
     parser.add_argument("--checkpoint", action="store_true", help="also PyTorch's own checkpointing of every block")
+    parser.add_argument("--compile", action="store_true", help="compiled models instead: plain, checkpointed, with an activation_memory_budget of 0.5, and under the limits")
     parser.add_argument("--verbose", action="store_true", help="says what every step of a limited run took")
     parser.add_argument("--json", help="writes all figures to this file")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("tiercel.bench wants a GPU; there is none")
     rows: list[dict[str, Any]] = []
-    for name in args.models.split(","):
+    if args.compile:
+        from . import compiled
+
+        rows = compiled.table(args.models.split(","), args.limits.split(","), args.steps, args.repeat, args.verbose)
+    for name in () if args.compile else args.models.split(","):
         plain_reserved = None
         for repetition in range(args.repeat):
             plain = measure(name, None, args.steps, "none", "", 0)

@@ -108,6 +108,29 @@ def rows(name: str, limits: list[int], steps: int, plain_too: bool, rivals: bool
     return done
 
 
+def table(names: list[str], limits: list[str], steps: int, repeat: int, verbose: bool) -> list[dict[str, Any]]:
+    """All rows of all models, repetitions in turns; limits are amounts, or shares of what the plain row reserved."""
+    done: list[dict[str, Any]] = []
+    reserved: dict[str, int] = {}
+    for repetition in range(repeat):
+        for name in names:
+            plain = measure(name, None, steps)
+            show(plain, plain.get("step"))
+            done.append(plain | {"repetition": repetition})
+            if "error" in plain:
+                continue
+            whole = reserved.setdefault(name, plain["reserved"])
+            rest: list[dict[str, Any]] = [{"limit": None, "checkpoint": "full"}, {"limit": None, "budget": 0.5}]
+            for text in limits:
+                amount = int(whole * float(text[:-1]) / 100) if text.endswith("%") else tiercel.parse_bytes(text)
+                rest.append({"limit": amount, "verbose": verbose})
+            for more in rest:
+                row = measure(name, steps=steps, **more)
+                show(row, plain["step"])
+                done.append(row | {"repetition": repetition})
+    return done
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tiercel.bench.compiled", description=__doc__)
     parser.add_argument("--models", default="gpt2")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Optional
 
 import torch
-import torch.utils._pytree as pytree
+import torch._functorch.config as functorch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.ir import FallbackKernel, TensorBox
 from torch._inductor.lowering import register_lowering
@@ -84,7 +84,11 @@ def _lower_arrive(value: Any, key: int) -> Any:
     """The result lies where the value lies, so nothing else may be put into the value's memory when the value itself is done with."""
     value.realize()
     V.graph.never_reuse_buffers.add(value.get_name())
-    return pytree.tree_map(TensorBox.create, FallbackKernel.create(OPERATORS["arrive"], value, key))
+    result = TensorBox.create(FallbackKernel.create(OPERATORS["arrive"], value, key))
+    if not functorch.donated_buffer:
+        # The program may run its backward pass again and wants to find the value unchanged.
+        V.graph.never_reuse_buffers.add(result.get_name())
+    return result
 
 
 def _readers(value: torch.fx.Node) -> Iterator[torch.fx.Node]:
