@@ -7,12 +7,12 @@ states at their first step, so they are foreseen from how an optimizer of the sa
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-
 
 
 class Room:
@@ -33,6 +33,7 @@ class Room:
 
     def for_program(self, gm: fx.GraphModule, line: Any) -> int:
         """The bytes that a program may use beside what is there anyway. What other programs keep may leave."""
+        look_for_optimizers()
         inputs = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder" and not node.name.startswith("tangents")]
         given = sum(_bytes(value, self.device) for value in inputs)
         states = states_to_come(self.device)
@@ -50,8 +51,16 @@ def _bytes(value: Any, device: torch.device) -> int:
     return value.numel() * value.element_size()
 
 
+_known: list[Any] = []
+
+
+def look_for_optimizers() -> None:
+    """Finds the optimizers that there are. It looks at everything that Python holds, so it is done when a program is compiled only."""
+    _known[:] = [weakref.ref(thing) for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer)]
+
+
 def _optimizers() -> list[torch.optim.Optimizer]:
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer)]
+    return [optimizer for optimizer in (ref() for ref in _known) if optimizer is not None]
 
 
 def parameters_there(device: torch.device) -> int:
