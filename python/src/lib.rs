@@ -4,6 +4,7 @@
 //! other Python threads run meanwhile.
 
 mod ann;
+mod compiled;
 mod optim;
 mod slab;
 
@@ -307,6 +308,7 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<slab::Slab>()?;
     m.add_class::<ann::AnnIndex>()?;
     m.add("DamagedIndex", m.py().get_type::<ann::DamagedIndex>())?;
+    m.add_function(wrap_pyfunction!(compiled::schedule, m)?)?;
     optim::add(m)?;
     m.add_function(wrap_pyfunction!(machine_text, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;

@@ -100,6 +100,18 @@ class Demand:
         self.do(self.books.begin([(entry.number, 2)], []))
         self.do(self.books.end([]))
 
+    def hold(self, entries: list[Entry]) -> None:
+        """Brings storages to the device, where they stay until they are let go."""
+        self._bury()
+        self.do(self.books.begin([(entry.number, 2) for entry in entries], []))
+        self.busy = True
+
+    def let_go(self, current: bool) -> None:
+        """What was held need not stay; `current` says whether these books still count."""
+        self.busy = False
+        if current:
+            self.do(self.books.end([]))
+
     def _bury(self) -> None:
         while self.storages.dead:
             self.books.retire(self.storages.dead.popleft())

@@ -7,9 +7,10 @@ its trace is planned in the background; from the next iteration on the plan's sc
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Any, Optional
+from typing import Any, Iterable, Iterator, Optional
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -474,6 +475,25 @@ class Runtime:
                 if not stashed:
                     self.visitors.append(entry)
             self.mover.settle()
+
+    @contextlib.contextmanager
+    def in_place(self, storages: Iterable[torch.UntypedStorage]) -> Iterator[None]:
+        """Holds storages on the device while something runs that is no operation, as a compiled program."""
+        with self.lock:
+            demand = self.demand
+            known = [self.entries[s._cdata] for s in storages if s._cdata in self.entries]
+            if demand is None:
+                for storage in storages:
+                    self.visit(storage)
+            elif known:
+                # All at once, so that bringing one does not take another away, and until all has run.
+                demand.hold(known)
+        try:
+            yield
+        finally:
+            if demand is not None and known:
+                with self.lock:
+                    demand.let_go(demand is self.demand)
 
     def _see_off(self) -> None:
         """Takes visitors back to where the plan has them, with whatever was written to them."""

@@ -7,7 +7,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from . import _patches, _tiercel
+from . import _patches, _tiercel, compiled
 from ._mode import Watch
 from ._optimizers import Optimizers
 from ._runtime import Runtime
@@ -94,6 +94,7 @@ class Session:
         self._runtime: Optional[Runtime] = None
         self._watch: Optional[Watch] = None
         self._optimizers: Optional[Optimizers] = None
+        self._compiled: Any = None
 
     def __enter__(self) -> "Session":
         global _active
@@ -117,6 +118,7 @@ class Session:
         self._watch = Watch(self._runtime)
         self._watch.__enter__()
         _active = self
+        self._end_compiled = compiled.when_used(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -124,6 +126,7 @@ class Session:
         assert self._watch is not None and self._runtime is not None and self._optimizers is not None
         self._watch.__exit__(None, None, None)
         self._optimizers.remove()
+        self._end_compiled()
         if self.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(1.0, self.device)
         self._runtime.bring_all_back()
@@ -139,7 +142,8 @@ class Session:
         prediction = getattr(runtime, "prediction", None)
         return {"state": state, "refused": runtime.refused, "iterations": runtime.iteration, "diverged": runtime.diverged,
                 "limit": runtime.limit, "live": runtime.live, "peak": runtime.peak, "prediction": prediction,
-                "history": list(runtime.history), "moved": runtime.moved(), "retries": runtime.misses}
+                "history": list(runtime.history), "moved": runtime.moved(), "retries": runtime.misses,
+                "compiled": None if self._compiled is None else self._compiled.status}
 
     def wait_for_plan(self, seconds: float = 60.0) -> bool:
         """Waits until the plan that is being made is ready, for tests and benchmarks; it is followed from the next iteration."""

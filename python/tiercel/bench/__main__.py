@@ -75,12 +75,18 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0, help="time to plan in")
     parser.add_argument("--no-checkpoint", action="store_true", help="leaves PyTorch's own checkpointing of every block out")
+    parser.add_argument("--compile", action="store_true", help="compiled models instead: plain, checkpointed, with an activation_memory_budget of 0.5, and under the limits")
     parser.add_argument("--json", help="writes all figures to this file")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("tiercel.bench wants a GPU; there is none")
     rows: list[dict[str, Any]] = []
-    for name in args.models.split(","):
+    if args.compile:
+        from . import compiled
+
+        rows = compiled.table(args.models.split(","), args.limits.split(","), args.steps, args.turns, False)
+        keep(args.json, rows)
+    for name in () if args.compile else args.models.split(","):
         plain = Way(name, "plain", 0)
         plain.turn(args.steps)
         if "error" in plain.last:
@@ -101,9 +107,14 @@ def main() -> None:
             way.end()
         plain.end()
         rows.append(plain.row(None))
-        if args.json:
-            with open(args.json, "w", encoding="utf-8") as file:
-                json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}, file, indent=1)
+        keep(args.json, rows)
+
+
+def keep(path: Optional[str], rows: list[dict[str, Any]]) -> None:
+    """All figures so far, in a file."""
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}, file, indent=1)
 
 
 def show(row: dict[str, Any]) -> None:
