@@ -86,6 +86,8 @@ pub enum Event {
     Advice(u32, Advice, Range<u64>, &'static str),
     /// Room was made.
     Room(u64),
+    /// Something that whoever runs the program should know.
+    Note(String),
 }
 
 struct Watched {
@@ -136,7 +138,7 @@ pub fn total_memory() -> u64 {
 }
 
 /// How large a swap file is where nobody says: four times what is fast, within what the disk has.
-fn swap_size(path: &std::path::Path, fast: u64) -> Result<u64, KeepError> {
+pub(super) fn swap_size(path: &std::path::Path, fast: u64) -> Result<u64, KeepError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let free = calls::disk_free(folder.unwrap_or(std::path::Path::new(".")))
         .map_err(|error| KeepError::SwapFile { path: path.to_path_buf(), error })?;
@@ -630,7 +632,7 @@ fn major_faults(pid: u32) -> u64 {
 }
 
 /// Whether a command can be found, as a shell finds it.
-fn found_on_path(command: &std::ffi::OsStr) -> bool {
+pub(super) fn found_on_path(command: &std::ffi::OsStr) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let is_program = |path: PathBuf| {
         fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
