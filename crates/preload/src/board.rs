@@ -178,15 +178,7 @@ impl Board {
         }
         to[length] = b'.';
         length += 1;
-        let (mut digits, mut rest) = (1, pid);
-        while rest >= 10 {
-            (digits, rest) = (digits + 1, rest / 10);
-        }
-        rest = pid;
-        for at in (0..digits).rev() {
-            to[length + at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
+        let digits = sys::digits(pid, &mut to[length..]);
         to[length + digits] = 0;
         length + digits + 1
     }

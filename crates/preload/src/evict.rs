@@ -20,6 +20,7 @@ impl Server {
         }
         let (goal, room) = (self.goal, self.room.capacity());
         let mut rounds = 0;
+        self.refusals = 0;
         // The room itself is full of what may be given up at once, and that is part of the limit.
         while self.pause == 0 && rounds < 8 {
             let over = (self.resident + need + room).saturating_sub(goal + self.room.held());
@@ -28,6 +29,8 @@ impl Server {
             }
             let wanted = (over / PAGE).clamp(LEAST, u64::from(crate::room::BATCH));
             if self.take_away(wanted) == 0 {
+                // Nothing can be taken now: asked again a little later.
+                self.pause = self.pause.max(1);
                 break;
             }
             rounds += 1;
@@ -149,12 +152,17 @@ impl Server {
         };
         let to = self.room.address(self.room.next());
         let (mut done, error) = guard::carry(self.guard, to, page, u64::from(length) * PAGE);
-        if done == 0 && error == Some(EBUSY) && self.counts.forks > 0 && self.table.given_up(page) == 0 {
-            // After a fork pages are shared until they are written to: this one is made ours alone.
-            done = match sys::own_pages(page, PAGE) {
-                Ok(()) => guard::carry(self.guard, to, page, PAGE).0,
-                Err(_) => 0,
-            };
+        if done == 0 && error == Some(EBUSY) && self.table.given_up(page) == 0 {
+            // After a fork pages are shared until they are written to: these are made ours alone.
+            let bytes = u64::from(length) * PAGE;
+            done = sys::own_pages(page, bytes).map_or(0, |()| guard::carry(self.guard, to, page, bytes).0);
+        }
+        if done == 0 && error == Some(EBUSY) {
+            // A device uses it, or others do: no use in asking for thousands of them.
+            self.refusals += 1;
+            if self.refusals > 64 {
+                self.pause = 10;
+            }
         }
         let pages = done / PAGE;
         for at in 0..pages {
@@ -164,7 +172,7 @@ impl Server {
         (pages as u32..length).for_each(|at| self.space.give(file + at));
         self.away += pages;
         self.counts.went_out += done;
-        if pages == 0 && error == Some(EAGAIN) { None } else { Some(pages) }
+        if pages == 0 && (error == Some(EAGAIN) || self.pause > 0) { None } else { Some(pages) }
     }
 
     /// Frees the oldest batch of the room, where it has been written; whether there was one.

@@ -245,7 +245,7 @@ impl Server {
                 _ => self.drop_page(page),
             }
             if page == start || page.is_multiple_of(SPAN) {
-                self.table.note_given_up(page, self.turn);
+                self.table.note_given_up(page, self.turn.max(1));
             }
             page += PAGE;
         }
@@ -273,16 +273,15 @@ impl Server {
                     self.room.give_to(waiting, to + at);
                 }
                 if place == Place::Leaving {
-                    self.table.note_given_up(to + at, self.turn);
+                    self.table.note_given_up(to + at, self.turn.max(1));
                 }
                 self.table.set(from + at, Place::Here);
             }
             at += PAGE;
         }
-        if self.ranges.has(from) {
-            self.ranges.remove(from, from + bytes);
-            self.ranges.add(to, to + bytes);
-        }
+        // It is told of watched mappings alone, whatever we knew of it.
+        self.ranges.remove(from, from + bytes);
+        self.ranges.add(to, to + bytes);
     }
 
     /// Brings everything back, whatever the limit.

@@ -1,7 +1,7 @@
 //! A library that is loaded into programs that nobody changes (`LD_PRELOAD`) and keeps them on less fast memory than they
 //! have, with a file behind it, where the machine has no swap and none may be turned on.
 //!
-//! Pages are taken away with userfaultfd (`UFFDIO_MOVE`, Linux 6.8) and brought back when they are missed. The program's
+//! Pages are taken away with userfaultfd (`UFFDIO_MOVE`; Linux 6.11 for what it asks of mappings) and brought back when they are missed. The program's
 //! allocator is not touched: what is large, private and without a file is found in `/proc`. The library's own threads are
 //! unknown to the C library, have files of their own and use no heap, so that a program that closes all files, ends its
 //! threads or blocks all signals does what it did. `tiercel-cli` compiles these files once more, without the standard

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crate::board::PARTS;
 use crate::server::Server;
-use crate::sys::{self, PAGE, guard};
+use crate::sys::{self, Mapped, PAGE, guard};
 use crate::table::SPAN;
 
 /// Less than this is left alone.
@@ -59,7 +59,7 @@ impl Server {
         self.watch_range(whole);
     }
 
-    /// Watches what is not watched yet of a range.
+    /// Watches what is not watched yet of a range, one mapping after another.
     fn watch_range(&mut self, (start, end): (u64, u64)) {
         let (room, room_end) = self.room.range();
         let apart = |from: u64, to: u64| end <= from || start >= to;
@@ -67,18 +67,40 @@ impl Server {
         if end - start < LEAST || !apart(room, room_end) || !apart(own, own + 1) {
             return;
         }
-        let mut from = start;
-        while from < end {
-            let known = self.ranges.from(from).filter(|range| range.start < end);
-            let to = known.map_or(end, |range| range.start.max(from));
-            // A small piece beside a large one waits until it has grown.
-            let large = to - from >= LEAST / 4;
-            if large && guard::register(self.guard, from, to - from).is_ok() && !self.ranges.add(from, to) {
-                let _ = guard::unregister(self.guard, from, to - from);
-                return;
+        let mut at = start;
+        while at < end {
+            let Ok(mapping) = sys::mapping_at(self.maps, at) else { return };
+            let known = self.ranges.from(mapping.start).is_some_and(|range| range.start < mapping.end);
+            if mapping.start < end && mapping.plain && !known {
+                self.watch_mapping(mapping);
             }
-            from = known.map_or(end, |range| range.end);
+            at = mapping.end.max(at + PAGE);
         }
+    }
+
+    /// Watches a mapping, all of it: the program may map, unmap, grow or move memory in the very moment. What is in the books
+    /// must be watched by the kernel, or we would take pages that nobody could ask back; so it must be one mapping before
+    /// and after, as two that are not watched alike never are.
+    fn watch_mapping(&mut self, mapping: Mapped) {
+        let bytes = mapping.end - mapping.start;
+        if guard::register(self.guard, mapping.start, bytes).is_err() {
+            return;
+        }
+        let after = sys::mapping_at(self.maps, mapping.start);
+        let whole = after.is_ok_and(|now| now.plain && now.start <= mapping.start && now.end >= mapping.end);
+        if !whole || !self.ranges.add(mapping.start, mapping.end) {
+            // Where a part of it is gone, the rest is let go piece by piece.
+            let mut at = mapping.start;
+            while let Ok(piece) = sys::mapping_at(self.maps, at)
+                && piece.start < mapping.end
+            {
+                let (from, to) = (piece.start.max(mapping.start), piece.end.min(mapping.end));
+                let _ = guard::unregister(self.guard, from, to - from);
+                at = to;
+            }
+        }
+        // What it has grown by in that moment is watched at once.
+        self.registered_at = self.turn.wrapping_sub(50);
     }
 
     /// Writes the map of what is watched to the board.

@@ -70,6 +70,8 @@ pub(crate) struct Server {
     pub away: u64,
     /// Turns for which no more is taken away.
     pub pause: u32,
+    /// Pages that the kernel would not move, lately.
+    pub refusals: u32,
     /// Everything is on its way back, whatever the limit.
     pub all_back: bool,
     /// Unmappings that were overtaken by what took their place.
@@ -78,7 +80,8 @@ pub(crate) struct Server {
     pub buffer: &'static mut [u8],
     pub zeros: &'static [u8],
     pub text: &'static mut [u8],
-    registered_at: u32,
+    /// When mappings were last looked at.
+    pub registered_at: u32,
     drawn_at: u64,
     read_at: u64,
     calm_since: u32,
@@ -118,6 +121,7 @@ pub extern "C" fn serve(start: u64) -> ! {
         let statm = proc(b"/proc/self/statm\0")?;
         let pagemap = proc(b"/proc/self/pagemap\0")?;
         let maps = proc(b"/proc/self/maps\0")?;
+        sys::mapping_at(maps, 0).map_err(|error| (Why::Proc, error))?;
         let guard = guard::new().map_err(|error| (Why::Faults, error))?;
         Ok((statm, pagemap, maps, guard))
     });
@@ -191,6 +195,7 @@ impl Server {
             goal: fast,
             away: 0,
             pause: 0,
+            refusals: 0,
             all_back: false,
             owed: [(0, 0); 8],
             counts: Counts::default(),
@@ -223,8 +228,8 @@ impl Server {
             fail(&self.start, Why::Faults, error);
         }
         self.start.slot.set_stage(Stage::Kept);
-        self.look_at_mappings();
         self.registered_at = self.turn;
+        self.look_at_mappings();
         self.calm_since = self.turn;
         self.measure();
         let mut rung = false;
@@ -240,9 +245,9 @@ impl Server {
                 self.pause = self.pause.saturating_sub(1);
                 self.measure();
                 let unwatched = self.resident > self.goal && self.turn.wrapping_sub(self.registered_at) > 4;
-                if unwatched || self.turn.wrapping_sub(self.registered_at) > 50 {
-                    self.look_at_mappings();
+                if unwatched || self.turn.wrapping_sub(self.registered_at) > 49 {
                     self.registered_at = self.turn;
+                    self.look_at_mappings();
                 }
                 if self.is_calm() {
                     break;
@@ -287,12 +292,17 @@ impl Server {
         let slot = self.start.slot;
         slot.resident.store(self.resident, Ordering::Relaxed);
         let (fast, all) = (self.start.board.fast.load(Ordering::Relaxed), self.start.board.resident());
-        // Who has more gives more.
+        if all > fast && self.turn.is_multiple_of(64) {
+            // What the dead had is free.
+            self.start.board.sweep(sys::is_there);
+        }
+        // Who has more gives more, down to what it takes to work at all.
         self.goal = if all <= fast {
             self.resident + (fast - all)
         } else {
             (u128::from(fast) * u128::from(self.resident) / u128::from(all.max(1))) as u64
         };
+        self.goal = self.goal.max(self.room.capacity() + PIECE);
         let counts = self.counts;
         let pairs = [
             (&slot.away, self.away * PAGE),

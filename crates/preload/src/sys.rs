@@ -37,7 +37,6 @@ const MADVISE: u64 = 28;
 const GETPID: u64 = 39;
 const CLONE: u64 = 56;
 const EXIT: u64 = 60;
-const KILL: u64 = 62;
 const FTRUNCATE: u64 = 77;
 const UNLINK: u64 = 87;
 const PRCTL: u64 = 157;
@@ -187,9 +186,32 @@ pub fn pid() -> u32 {
     call(GETPID, [0; 6]).unwrap_or(0) as u32
 }
 
-/// Whether a process is there.
+/// Writes a number in decimal digits; how many.
+pub fn digits(number: u32, to: &mut [u8]) -> usize {
+    let (mut count, mut rest) = (1, number);
+    while rest >= 10 {
+        (count, rest) = (count + 1, rest / 10);
+    }
+    rest = number;
+    for at in (0..count).rev() {
+        if let Some(to) = to.get_mut(at) {
+            *to = b'0' + (rest % 10) as u8;
+        }
+        rest /= 10;
+    }
+    count
+}
+
+/// Whether a process is there and has memory: one that has ended and that nobody has waited for has none.
 pub fn is_there(pid: u32) -> bool {
-    !matches!(call(KILL, [pid.into(), 0, 0, 0, 0, 0]), Err(ESRCH))
+    let mut path = *b"/proc/..........................";
+    let length = 6 + digits(pid, &mut path[6..]);
+    path[length..length + 7].copy_from_slice(b"/statm\0");
+    let Ok(file) = open(&path[..length + 7], Mode::Read) else { return false };
+    let mut first = [0u8; 2];
+    let found = read(file, &mut first);
+    close(file);
+    found == Ok(2) && first != *b"0 "
 }
 
 /// Names this thread.
@@ -407,4 +429,25 @@ pub fn present(pagemap: File, start: u64, end: u64, runs: &mut [Run]) -> Result<
     let mut words =
         [96, 0, start, end, 0, runs.as_mut_ptr() as u64, runs.len() as u64, 0, ZEROS, PRESENT | ZEROS, 0, PRESENT];
     ioctl(pagemap, 0xc060_6610, &mut words).map(|count| (count as usize).min(runs.len()))
+}
+
+/// A mapping, as the kernel has it at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// Whether it is private, may be written, and has no file.
+    pub plain: bool,
+}
+
+/// The mapping at an address or, if there is none, the next one (Linux 6.11).
+pub fn mapping_at(maps: File, address: u64) -> Result<Mapped, Errno> {
+    const OR_NEXT: u64 = 0x10;
+    let mut words = [104, OR_NEXT, address, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    ioctl(maps, 0xc068_6611, &mut words)?;
+    // Readable and writable, neither shared nor of a file.
+    let plain = words[5] & 0b1011 == 0b0011 && words[8] == 0;
+    Ok(Mapped { start: words[3], end: words[4], plain })
 }

@@ -201,7 +201,7 @@ fn trackers() -> Vec<Facility> {
 
 fn preload() -> Facility {
     match super::preload::usable() {
-        Ok(()) => facility("a preloaded library", true, "userfaultfd hears of forks and moves pages (Linux 6.8)"),
+        Ok(()) => facility("a preloaded library", true, "userfaultfd hears of forks and moves pages, /proc has mappings (Linux 6.11)"),
         Err(error) => needing(
             facility("a preloaded library", false, error.to_string()),
             Capability::Ptrace,

@@ -15,7 +15,7 @@ pub mod preload;
 pub mod preload;
 pub mod process;
 pub mod session;
-mod state;
+pub mod state;
 pub mod streams;
 pub mod swapfile;
 pub mod trackers;

@@ -63,13 +63,23 @@ pub fn usable() -> Result<(), KeepError> {
     if LIBRARY.is_empty() {
         return Err(KeepError::NoPreload("it is there for x86-64 and the GNU C library alone".to_string()));
     }
+    let maps = sys::open(b"/proc/self/maps\0", sys::Mode::Read);
+    let asked = maps.and_then(|maps| {
+        let found = sys::mapping_at(maps, 0);
+        sys::close(maps);
+        found
+    });
+    if let Err(error) = asked {
+        let error = io::Error::from_raw_os_error(error.0);
+        return Err(KeepError::NoPreload(format!("/proc/self/maps cannot be asked for mappings (Linux 6.11): {error}")));
+    }
     match sys::guard::new() {
         Ok(guard) => {
             sys::close(guard);
             Ok(())
         }
         Err(error) => Err(KeepError::NoPreload(format!(
-            "userfaultfd that hears of forks and moves pages (Linux 6.8; it takes root or CAP_SYS_PTRACE): {}",
+            "userfaultfd that hears of forks and moves pages (it takes root or CAP_SYS_PTRACE): {}",
             io::Error::from_raw_os_error(error.0)
         ))),
     }
