@@ -157,3 +157,20 @@ pub extern "C" fn in_child() {
     }
 }
 
+/// A system call that changes the program's memory: while it is kept one waits for the other, because the kernel tells us of
+/// them in no certain order. The C library's own calls do not come this way; they are told apart by what we know.
+pub fn change(number: u64, arguments: [u64; 5]) -> Result<u64, Errno> {
+    let Some(shared) = shared().filter(|shared| shared.gate.load(Ordering::Acquire) & ACTIVE != 0) else {
+        return sys::change(number, arguments);
+    };
+    // A handler of a signal that does the same must not wait for the thread that it has interrupted.
+    let mask = sys::block_signals();
+    while shared.changes.swap(1, Ordering::Acquire) != 0 {
+        sys::sleep_while(&shared.changes, 1, 1_000_000);
+    }
+    let back = sys::change(number, arguments);
+    shared.changes.store(0, Ordering::Release);
+    sys::wake(&shared.changes);
+    sys::restore_signals(mask);
+    back
+}

@@ -10,6 +10,25 @@ const REMAP: u64 = 0x14;
 const REMOVE: u64 = 0x15;
 const UNMAP: u64 = 0x16;
 
+/// What was told too early.
+#[derive(Clone, Copy)]
+pub(crate) enum Late {
+    /// From where to where, and how many bytes.
+    Moved(u64, u64, u64),
+    /// From where to where pages were given up.
+    GivenUp(u64, u64),
+}
+
+impl Late {
+    /// The addresses that it is about.
+    fn place(self) -> (u64, u64) {
+        match self {
+            Late::Moved(_, to, bytes) => (to, to + bytes),
+            Late::GivenUp(start, end) => (start, end),
+        }
+    }
+}
+
 /// Faults that are held until events have been heard; who finds no place tries again.
 const HELD: usize = 64;
 
@@ -37,12 +56,23 @@ impl Server {
                     }
                     FAULT => guard::wake(self.guard, word(2) & !(PAGE - 1), PAGE),
                     FORK => self.make_child_whole(File(word(1) as u32)),
-                    REMAP => self.moved(word(1), word(2), word(3)),
-                    REMOVE => self.given_up(word(1), word(2)),
-                    UNMAP => self.unmapped(word(1), word(2)),
+                    REMAP => self.heard(Late::Moved(word(1), word(2), word(3))),
+                    REMOVE => self.heard(Late::GivenUp(word(1), word(2))),
+                    UNMAP => {
+                        self.unmapped(word(1), word(2));
+                        self.catch_up();
+                    }
                     _ => {}
                 }
             }
+        }
+        if let Some(what) = self.late[0]
+            && !guard::is_changing(self.guard, self.room.range().1 - PAGE)
+        {
+            // All has been told, and what is known of the place is of nobody any more.
+            let (start, end) = what.place();
+            self.unmapped(start, end);
+            self.catch_up();
         }
         let (first, bell) = (self.room.range().0, self.room.range().1 - PAGE);
         let mut rung = false;
@@ -59,6 +89,10 @@ impl Server {
 
     fn serve(&mut self, page: u64, write: bool) {
         self.counts.faults += 1;
+        if self.late.iter().flatten().any(|late| late.place().0 <= page && page < late.place().1) {
+            guard::wake(self.guard, page, PAGE);
+            return;
+        }
         if !self.ranges.has(page) {
             // A watched mapping that has grown.
             self.ranges.add(page, page + PAGE);
@@ -218,15 +252,6 @@ impl Server {
     }
 
     fn unmapped(&mut self, start: u64, end: u64) {
-        for owed in &mut self.owed {
-            if owed.0 < owed.1 && owed.0 < end && owed.1 > start {
-                // What lies there now came later than what was unmapped.
-                let (from, to) = core::mem::take(owed);
-                self.unmapped(start, from);
-                self.unmapped(to, end);
-                return;
-            }
-        }
         if start < end {
             self.for_pages(start, end, Server::drop_page);
             self.ranges.remove(start, end);
@@ -251,16 +276,43 @@ impl Server {
         }
     }
 
-    fn moved(&mut self, from: u64, to: u64, bytes: u64) {
-        // Something is known of where it goes only if that was unmapped and we have not heard of it yet.
-        let known = self.ranges.from(to).filter(|range| range.start < to + bytes);
-        if let Some(range) = known {
-            let free = self.owed.iter_mut().find(|owed| owed.0 >= owed.1);
-            if let Some(owed) = free {
-                *owed = (range.start.max(to), range.end.min(to + bytes));
-            }
-            self.for_pages(to, to + bytes, Server::drop_page);
+    /// Threads tell what they have done a moment after it is done, so that one may overtake another: memory that goes to where
+    /// something is known of waits until that is told to have gone, and so does what is said of it meanwhile. Pages cannot
+    /// be moved before all has been told, so nobody sees the difference.
+    fn heard(&mut self, what: Late) {
+        let (start, end) = what.place();
+        let taken = matches!(what, Late::Moved(..))
+            && self.ranges.from(start).is_some_and(|range| range.start < end);
+        let waits = taken || self.late.iter().flatten().any(|other| other.place().0 < end && other.place().1 > start);
+        match self.late.iter_mut().find(|free| free.is_none()) {
+            Some(free) if waits => *free = Some(what),
+            _ => self.apply(what),
         }
+        self.catch_up();
+    }
+
+    fn apply(&mut self, what: Late) {
+        match what {
+            Late::Moved(from, to, bytes) => self.moved(from, to, bytes),
+            Late::GivenUp(start, end) => self.given_up(start, end),
+        }
+    }
+
+    /// Does what has waited and can be done now, in order.
+    fn catch_up(&mut self) {
+        while let Some(what) = self.late[0] {
+            let (start, end) = what.place();
+            let taken = self.ranges.from(start).is_some_and(|range| range.start < end);
+            if taken && matches!(what, Late::Moved(..)) {
+                return;
+            }
+            self.late.rotate_left(1);
+            *self.late.last_mut().unwrap_or(&mut None) = None;
+            self.apply(what);
+        }
+    }
+
+    fn moved(&mut self, from: u64, to: u64, bytes: u64) {
         let mut at = 0;
         while at < bytes {
             let place = self.table.get(from + at);

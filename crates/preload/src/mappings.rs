@@ -70,7 +70,8 @@ impl Server {
         let mut at = start;
         while at < end {
             let Ok(mapping) = sys::mapping_at(self.maps, at) else { return };
-            let known = self.ranges.from(mapping.start).is_some_and(|range| range.start < mapping.end);
+            let range = self.ranges.from(mapping.start);
+            let known = range.is_some_and(|range| range.start <= mapping.start && range.end >= mapping.end);
             if mapping.start < end && mapping.plain && !known {
                 self.watch_mapping(mapping);
             }
@@ -79,28 +80,41 @@ impl Server {
     }
 
     /// Watches a mapping, all of it: the program may map, unmap, grow or move memory in the very moment. What is in the books
-    /// must be watched by the kernel, or we would take pages that nobody could ask back; so it must be one mapping before
-    /// and after, as two that are not watched alike never are.
+    /// must be watched by the kernel, or we would take pages that nobody could ask back: so afterwards it must be one
+    /// mapping, as two that are not watched alike never are, and nothing may be under way that we have not been told.
+    /// Otherwise the next look finds it again; until then its faults are served and nothing of it is taken.
     fn watch_mapping(&mut self, mapping: Mapped) {
-        let bytes = mapping.end - mapping.start;
-        if guard::register(self.guard, mapping.start, bytes).is_err() {
+        // What it has grown by in that moment is watched soon, too.
+        self.registered_at = self.turn.wrapping_sub(45);
+        if guard::register(self.guard, mapping.start, mapping.end - mapping.start).is_err() {
             return;
         }
         let after = sys::mapping_at(self.maps, mapping.start);
         let whole = after.is_ok_and(|now| now.plain && now.start <= mapping.start && now.end >= mapping.end);
-        if !whole || !self.ranges.add(mapping.start, mapping.end) {
-            // Where a part of it is gone, the rest is let go piece by piece.
-            let mut at = mapping.start;
-            while let Ok(piece) = sys::mapping_at(self.maps, at)
-                && piece.start < mapping.end
-            {
-                let (from, to) = (piece.start.max(mapping.start), piece.end.min(mapping.end));
-                let _ = guard::unregister(self.guard, from, to - from);
-                at = to;
+        if whole && !guard::is_changing(self.guard, self.room.range().1 - PAGE) {
+            self.ranges.add(mapping.start, mapping.end);
+        }
+    }
+
+    /// Watches nothing any more, whether it is in the books or not.
+    pub(crate) fn let_all_go(&mut self) {
+        let (room, room_end) = self.room.range();
+        loop {
+            // Who has something to tell goes on.
+            self.listen();
+            let mut at = 0;
+            while let Ok(mapping) = sys::mapping_at(self.maps, at) {
+                if mapping.end <= room || mapping.start >= room_end {
+                    // Fails where there is nothing that could have been watched.
+                    let _ = guard::unregister(self.guard, mapping.start, mapping.end - mapping.start);
+                }
+                at = mapping.end;
+            }
+            if !guard::is_changing(self.guard, room_end - PAGE) {
+                break;
             }
         }
-        // What it has grown by in that moment is watched at once.
-        self.registered_at = self.turn.wrapping_sub(50);
+        self.ranges.clear();
     }
 
     /// Writes the map of what is watched to the board.

@@ -22,6 +22,8 @@ pub struct Shared {
     pub owner: AtomicU32,
     /// Forks under way, and [`ACTIVE`].
     pub gate: AtomicU32,
+    /// Whether a thread changes the program's memory.
+    pub changes: AtomicU32,
     /// Set once the server has files of its own.
     pub ready: AtomicU32,
     /// The page that a fork touches to have all of the program's memory brought back.

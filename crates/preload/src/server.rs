@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use crate::area;
 use crate::board::{Board, Slot, Stage, Why};
+use crate::faults::Late;
 use crate::ranges::Ranges;
 use crate::room::{ACTIVE, BATCH, Room, Shared};
 use crate::space::Space;
@@ -74,8 +75,8 @@ pub(crate) struct Server {
     pub refusals: u32,
     /// Everything is on its way back, whatever the limit.
     pub all_back: bool,
-    /// Unmappings that were overtaken by what took their place.
-    pub owed: [(u64, u64); 8],
+    /// Events that have overtaken others, in order.
+    pub late: [Option<Late>; 32],
     pub counts: Counts,
     pub buffer: &'static mut [u8],
     pub zeros: &'static [u8],
@@ -197,7 +198,7 @@ impl Server {
             pause: 0,
             refusals: 0,
             all_back: false,
-            owed: [(0, 0); 8],
+            late: [None; 32],
             counts: Counts::default(),
             buffer: area::zeroed(PIECE as usize).map_err(memory)?,
             zeros: area::zeroed::<u8>(64 * PAGE as usize).map_err(memory)?,
@@ -256,13 +257,7 @@ impl Server {
             self.make_room(0);
         }
         self.bring_all_back();
-        let mut at = 0;
-        while let Some(range) = self.ranges.from(at) {
-            // What was unmapped meanwhile is not there to be let go.
-            let _ = guard::unregister(self.guard, range.start, range.end - range.start);
-            at = range.end;
-        }
-        self.ranges.clear();
+        self.let_all_go();
         self.counts.forks += u64::from(rung);
         self.measure();
         self.start.slot.set_stage(Stage::Watched);

@@ -63,6 +63,11 @@ fn call(number: u64, a: [u64; 6]) -> Result<u64, Errno> {
     if (-4095..0).contains(&back) { Err(Errno(-back as i32)) } else { Ok(back as u64) }
 }
 
+/// A system call of the program's own that changes its memory, by its number.
+pub fn change(number: u64, a: [u64; 5]) -> Result<u64, Errno> {
+    call(number, [a[0], a[1], a[2], a[3], a[4], 0])
+}
+
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File(pub u32);
@@ -402,6 +407,12 @@ pub mod guard {
     /// A missing page cannot be brought: whoever touches it gets the signal that broken memory gives.
     pub fn poison(guard: File, at: u64, bytes: u64) -> Result<(), Errno> {
         ioctl(guard, 0xc020_aa08, &mut [at, bytes, 0, 0]).map(drop)
+    }
+
+    /// Whether a change of the program's memory is under way of which we have not been told, at the moment.
+    pub fn is_changing(guard: File, at: u64) -> bool {
+        // Nothing is protected here: the kernel refuses, and says which of the two it is.
+        ioctl(guard, 0xc018_aa06, &mut [at, PAGE, 0]) == Err(super::EAGAIN)
     }
 
     /// Moves pages elsewhere; they are missing then.
