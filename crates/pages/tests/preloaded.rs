@@ -29,6 +29,7 @@ fn program() {
         "forks" => forks(),
         "signals" => signals(),
         "fails" => std::process::exit(fails()),
+        "keeper" => keeper(),
         other => panic!("no program {other}"),
     }
     println!("right: {name}");
@@ -295,6 +296,35 @@ fn fails() -> i32 {
     i32::from(bytes.iter().step_by(PAGE).map(|byte| u64::from(*byte)).sum::<u64>() == 5 * 48 * MIB as u64 / PAGE as u64) * 7
 }
 
+/// Keeps `writes` and says when pages of it are away; it is killed then.
+fn keeper() {
+    let disk = PathBuf::from(std::env::var("TIERCEL_TEST_SLOW").expect("a path"));
+    let mut session = Preloaded::open(&options("writes", 32, disk)).expect("it starts");
+    while session.poll().is_none() {
+        session.step(&mut |_| {});
+        if session.state(0).swapped > 0 {
+            println!("away");
+            std::thread::sleep(PATIENCE);
+        }
+    }
+}
+
+/// This file's own program on so many MiB.
+fn options(name: &str, fast: u64, slow: PathBuf) -> Options {
+    let here = std::env::current_exe().expect("a program has a path");
+    let words = ["env", &format!("TIERCEL_PROGRAM={name}"), here.to_str().expect("a name")];
+    let test = ["program", "--exact", "--nocapture", "--test-threads", "1"];
+    Options {
+        target: Target::Command(words.iter().chain(&test).map(Into::into).collect()),
+        fast: fast << 20,
+        slow: Slow::File(slow),
+        slow_bytes: Some(256 << 20),
+        overhead: 0.05,
+        steer: true,
+        output_aside: false,
+    }
+}
+
 fn disk(name: &str) -> PathBuf {
     let folder = std::env::var_os("TIERCEL_TEST_DISK").map_or_else(std::env::temp_dir, PathBuf::from);
     folder.join(format!("tiercel-preloaded-{name}-{}", std::process::id()))
@@ -315,19 +345,8 @@ fn kept(name: &str, fast: u64, more: impl FnOnce(&mut Options)) -> Option<Outcom
         eprintln!("skipped: {error}");
         return None;
     }
-    let here = std::env::current_exe().expect("a program has a path");
-    let words = ["env", &format!("TIERCEL_PROGRAM={name}"), here.to_str().expect("a name")];
-    let test = ["program", "--exact", "--nocapture", "--test-threads", "1"];
     let slow = disk(name);
-    let mut options = Options {
-        target: Target::Command(words.iter().chain(&test).map(Into::into).collect()),
-        fast: fast << 20,
-        slow: Slow::File(slow.clone()),
-        slow_bytes: Some(256 << 20),
-        overhead: 0.05,
-        steer: true,
-        output_aside: false,
-    };
+    let mut options = options(name, fast, slow.clone());
     more(&mut options);
     let mut session = match Preloaded::open(&options) {
         Ok(session) => session,
@@ -420,16 +439,73 @@ fn a_file_that_is_full_costs_memory_and_nothing_else() {
 }
 
 #[test]
+fn a_killed_program_leaves_nothing() {
+    if let Err(error) = usable() {
+        return eprintln!("skipped: {error}");
+    }
+    let slow = disk("killed");
+    let mut session = Preloaded::open(&options("writes", 32, slow.clone())).expect("it starts");
+    while session.poll().is_none() {
+        session.step(&mut |_| {});
+        if session.state(0).swapped > 0 {
+            session.kill();
+        }
+    }
+    assert_eq!(session.poll().flatten().and_then(|status| status.code()), None, "it was killed");
+    assert_eq!(session.close(), Ok(()));
+    assert!(left(&slow).is_empty());
+}
+
+#[test]
+fn a_killed_keeper_is_not_missed() {
+    use std::io::{BufRead, BufReader, Read};
+    if let Err(error) = usable() {
+        return eprintln!("skipped: {error}");
+    }
+    let slow = disk("keeper");
+    let mut keeper = Command::new(std::env::current_exe().expect("a program has a path"));
+    keeper.args(["program", "--exact", "--nocapture", "--test-threads", "1"]);
+    keeper.env("TIERCEL_PROGRAM", "keeper").env("TIERCEL_TEST_SLOW", &slow);
+    let mut keeper = keeper.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(keeper.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("away") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("text") > 0, "it ended before anything was away");
+    }
+    let pid = keeper.id();
+    keeper.kill().expect("it runs");
+    keeper.wait().expect("it was killed");
+    // The program has the other end of the pipe, and goes on.
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("text");
+    assert!(rest.contains("right: writes"), "{rest}");
+    let until = Instant::now() + PATIENCE;
+    let cleaned = tiercel_pages::real::leftovers::Found::Cleaned(pid);
+    loop {
+        let target = Target::Command(vec!["true".into()]);
+        let mut next = Preloaded::open(&Options { target, ..options("", 32, slow.clone()) }).expect("it starts");
+        while next.poll().is_none() {
+            next.step(&mut |_| {});
+        }
+        let done = next.found().contains(&cleaned);
+        assert_eq!(next.close(), Ok(()));
+        // Another test may have cleaned up.
+        if done || Instant::now() > until || !noted(pid) {
+            break;
+        }
+    }
+    assert!(!noted(pid) && left(&slow).is_empty());
+}
+
+/// Whether something of a keeper is still noted.
+fn noted(pid: u32) -> bool {
+    tiercel_pages::real::leftovers::folder().join(format!("keep-{pid}")).exists()
+}
+
+#[test]
 fn what_cannot_be_had_is_said() {
-    let options = |target, slow| Options {
-        target,
-        fast: 24 << 20,
-        slow,
-        slow_bytes: None,
-        overhead: 0.05,
-        steer: true,
-        output_aside: false,
-    };
+    let options = |target, slow| Options { target, slow, slow_bytes: None, ..options("", 24, PathBuf::new()) };
     let file = || Slow::File(disk("none"));
     let command = |words: &[&str]| Target::Command(words.iter().map(Into::into).collect());
     let refused = |options: Options| Preloaded::open(&options).err().map(|error| error.to_string()).unwrap_or_default();

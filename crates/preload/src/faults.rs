@@ -336,7 +336,7 @@ impl Server {
         self.ranges.add(to, to + bytes);
     }
 
-    /// Brings everything back, whatever the limit.
+    /// Brings everything back, whatever the limit; nothing is taken away until it has been let go.
     pub(crate) fn bring_all_back(&mut self) {
         self.all_back = true;
         self.room.hand_over();
@@ -365,7 +365,6 @@ impl Server {
                 self.listen();
             }
         }
-        self.all_back = false;
     }
 
     /// A child that was forked behind the C library's back gets all that is away, and is on its own then.

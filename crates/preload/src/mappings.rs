@@ -115,6 +115,7 @@ impl Server {
             }
         }
         self.ranges.clear();
+        self.all_back = false;
     }
 
     /// Writes the map of what is watched to the board.

@@ -37,6 +37,9 @@ const SMALL: u64 = 1 << 20;
 /// A piece of address space that is written out as one, where the keeper holds the limit.
 const SPAN: u64 = 2 << 20;
 
+/// What of the limit on processor time may be spent at the beginning, as if so much time had passed.
+const SAVED: Duration = Duration::from_secs(2);
+
 /// The shortest time between two looks.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -416,7 +419,8 @@ impl Session {
         // Looks are as far apart as the limit on our time wants it, and rare while nothing comes back.
         let apart = self.look_cost.div_f64(self.options.overhead.max(0.001) * 0.5).max(TICK);
         let due = self.looked.elapsed() >= if busy { apart } else { Duration::from_secs(1).max(apart) };
-        if busy {
+        // Making room is work that the program would have had to do, and yet time that others do not get: it is charged, too.
+        if busy && self.may_spend() {
             let before = calls::own_cpu();
             self.make_room(tell);
             self.room_cpu += calls::own_cpu().saturating_sub(before);
@@ -427,6 +431,12 @@ impl Session {
             self.looked = Instant::now();
             self.look_cost = (self.look_cost * 3 + began.elapsed()) / 4;
         }
+    }
+
+    /// Whether the processor time so far is within the limit, with a moment's worth to begin with.
+    fn may_spend(&self) -> bool {
+        let allowed = (self.started.elapsed() + SAVED).mul_f64(self.options.overhead);
+        calls::own_cpu().saturating_sub(self.cpu) < allowed
     }
 
     /// Writes out what was unused for longest before the program would have to wait for it.
