@@ -30,6 +30,7 @@ mod search;
 mod sizes;
 mod staged;
 mod timing;
+mod torch;
 mod train;
 mod trial;
 mod wired;

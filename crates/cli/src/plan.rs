@@ -31,7 +31,9 @@ Examples:
   tiercel plan resnet200 --batch 512 --machine optane-autotm --fast 10%,20%,40%,80%
       the iteration against fast memory, with what the memory costs
   tiercel plan resnet200 --batch 512 --machine optane-autotm --within 5%
-      the least fast memory that costs at most 5 % of the speed";
+      the least fast memory that costs at most 5 % of the speed
+  tiercel plan --torch train:make --machine rtx4090 --fast 50%
+      the training step that the function `make` of train.py makes, without running it (docs/pytorch.md)";
 
 /// Decide ahead of time where every tensor lives, and say how good that is.
 #[derive(Args)]
@@ -76,8 +78,9 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         return Err("--out takes one plan; give one --fast".to_string());
     }
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
+    let subject = &arguments.subject;
     let scene =
-        Scene::open(&arguments.subject, arguments.ground.machine(), arguments.ground.times, staged::cores())?;
+        Scene::open(subject, arguments.ground.machine_for(subject), arguments.ground.times, staged::cores())?;
     let options = arguments.search.options(arguments.answer.seed);
     let ends = Ends::new(&scene, options)?;
     let runs = match arguments.within {

@@ -17,6 +17,7 @@ use crate::answer::Answer;
 use crate::scene::net_name;
 use crate::sizes::Subject;
 use crate::timing::{self, Outcome};
+use crate::torch;
 use crate::{Failure, amounts, files, machine, staged};
 
 const EXAMPLES: &str = "\
@@ -55,9 +56,9 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
-    let workload = arguments.subject.open()?;
+    let workload = arguments.subject.open(torch::MACHINE)?;
     let threads = arguments.threads.unwrap_or_else(staged::cores);
-    let (program, batch) = timing::program(&arguments.subject.what, workload, threads)?;
+    let (program, batch) = timing::program(arguments.subject.what(), workload, threads)?;
     let machine = match (&arguments.slow, arguments.machine.as_str()) {
         (slow, "here") => machine::beside(slow.as_ref().unwrap_or(&Backing::Throttled))?,
         (None, name) => machine::open(name)?,
@@ -75,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         return Err(Failure::from(why.clone()));
     }
     let profile = Profile {
-        net: net_name(&arguments.subject.what, &program.trace),
+        net: net_name(arguments.subject.what(), &program.trace),
         batch,
         threads,
         machine: &machine,

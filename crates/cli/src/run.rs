@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     };
     let machine = arguments.ground.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
     let threads = arguments.threads.unwrap_or_else(staged::cores);
-    let machine = machine.unwrap_or(arguments.ground.machine());
+    let machine = machine.unwrap_or(arguments.ground.machine_for(&arguments.subject));
     if arguments.ground.machine.is_none() && machine != "here" && machines::named(machine).is_err() {
         return Err(format!(
             "the plan is for the machine `{machine}`, which does not ship; give its file as --machine"

@@ -9,11 +9,12 @@ use tiercel_workload::{Lifetimes, Trace, Workload};
 use crate::machine;
 use crate::sizes::Subject;
 use crate::timing::{self, Source};
+use crate::torch;
 
 /// What a workload is played on.
 #[derive(Args)]
 pub struct Ground {
-    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here]
+    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here; h200 with --torch]
     #[arg(long, value_name = "M")]
     pub machine: Option<String>,
     /// Where kernel times come from; measuring takes a network and this machine
@@ -25,6 +26,15 @@ impl Ground {
     /// The machine's name.
     pub fn machine(&self) -> &str {
         self.machine.as_deref().unwrap_or("here")
+    }
+
+    /// The machine's name for a subject: steps of PyTorch programs are for GPUs.
+    pub fn machine_for(&self, subject: &Subject) -> &str {
+        if subject.torch.is_meant() {
+            self.machine.as_deref().unwrap_or(torch::MACHINE)
+        } else {
+            self.machine()
+        }
     }
 }
 
@@ -60,7 +70,7 @@ impl Scene {
         source: Source,
         threads: usize,
     ) -> Result<Scene, String> {
-        let (workload, what) = (subject.open()?, subject.what.as_str());
+        let (workload, what) = (subject.open(machine_name)?, subject.what());
         let machine = machine::open(machine_name)?;
         let (workload, times) = match source {
             Source::Modelled => (workload, machine::times(&machine)?),

@@ -18,12 +18,14 @@
 //! | `planning.rs` | from that trace to books that follow a system
 
 mod books;
+pub mod clock;
 mod ledger;
 mod planning;
 mod recording;
+pub mod report;
 
 pub use books::{Books, BooksError, Storage, Task};
 pub use ledger::{Ledger, Order};
-pub use tiercel_plan::{Act, Schedule};
 pub use planning::{Decided, FollowError, decide, on_demand, with_capacities};
 pub use recording::{Operation, Recording, Role, StorageInfo};
+pub use tiercel_plan::{Act, Schedule};
