@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let slow = match (&arguments.slow, arguments.fast) {
         (None, _) if arguments.mechanism.is_some() => {
             let message = "--mechanism is for DRAM and a disk: give --fast SIZE and --slow swap|file:PATH";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message.to_string()).into());
         }
         (None, _) => return nodes::run(arguments),
         (Some(_), None) => {
@@ -158,13 +158,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     }
     if arguments.mechanism.as_deref() == Some("preload") {
         let wrong = match (&slow, arguments.command.is_empty(), arguments.unsteered) {
-            (_, true, _) => Some("a library can be preloaded into a command that is started: give -- COMMAND"),
+            (_, true, _) => {
+                Some("a library can be preloaded into a command that is started: give -- COMMAND")
+            }
             (Slow::Swap, ..) => Some("a preloaded library writes to a file: give --slow file:PATH"),
             (.., true) => Some("--unsteered leaves the kernel's swap alone; a preloaded library has none"),
             _ => None,
         };
         if let Some(wrong) = wrong {
-            return Err(Failure::usage(wrong.to_string()));
+            return Err(Failure::usage(wrong.to_string()).into());
         }
     }
     let target = match (arguments.pid, &arguments.cgroup) {

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tiercel_pages::real::calls::Advice;
 use tiercel_pages::real::KeepError;
+use tiercel_pages::real::calls::Advice;
 use tiercel_pages::real::kept::Kept;
 use tiercel_pages::real::leftovers::Found;
 use tiercel_pages::real::preload::Preloaded;
@@ -129,7 +129,9 @@ fn open(options: &Options, mechanism: Option<&str>) -> anyhow::Result<Box<dyn Ke
             Err(why) if can_preload(options) && why.is_for_want_of_swap() => {
                 eprintln!("tiercel: {why}; a library is loaded into the command instead");
                 Preloaded::open(options).map_err(|error| match error {
-                    KeepError::NoPreload(error) => KeepError::Neither { swap: why.to_string(), preload: error },
+                    KeepError::NoPreload(error) => {
+                        KeepError::Neither { swap: why.to_string(), preload: error }
+                    }
                     error => error,
                 })
             }
