@@ -208,6 +208,13 @@ impl Index {
         &self.spec
     }
 
+    /// Links a node on level 0, on average.
+    pub fn mean_links(&self) -> f64 {
+        let nodes = self.graph.nodes();
+        let links: usize = (0..nodes as u32).map(|node| self.graph.links(node, 0).len()).sum();
+        links as f64 / nodes.max(1) as f64
+    }
+
     /// How many vectors it holds.
     pub fn len(&self) -> usize {
         self.slots.len()

@@ -40,10 +40,12 @@ pub(crate) enum Kind {
     Slow,
     /// The pages of vectors and labels.
     Pages,
+    /// All labels by themselves: for filters, which want no vectors.
+    Labels,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 9] = [
         Kind::Counts,
         Kind::Links,
         Kind::Towers,
@@ -52,6 +54,7 @@ impl Kind {
         Kind::Settings,
         Kind::Pages,
         Kind::Slow,
+        Kind::Labels,
     ];
 
     /// What it is called.
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Settings => "settings",
             Kind::Slow => "slow",
             Kind::Pages => "pages",
+            Kind::Labels => "labels",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod build;
+mod growth;
 mod info;
 mod page;
 pub mod reproduce;
@@ -39,6 +40,7 @@ enum Verb {
     Search(search::Arguments),
     Tune(tune::Arguments),
     Bench(bench::Arguments),
+    Growth(growth::Arguments),
     Info(info::Arguments),
 }
 
@@ -50,6 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         Verb::Search(arguments) => search::run(arguments),
         Verb::Tune(arguments) => tune::run(arguments),
         Verb::Bench(arguments) => bench::run(arguments),
+        Verb::Growth(arguments) => growth::run(arguments),
         Verb::Info(arguments) => info::run(arguments),
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tiercel_ann::{FastMemory, Index, Point, Slow, Tiered, Timed};
+use tiercel_run::cores::time_used;
 
 use super::{fast, first, told, truth, vectors};
 use crate::amounts::{duration, share, threads};
@@ -80,7 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let mut points = Vec::new();
     for width in widths {
         let within = (arguments.k, arguments.threads);
-        points.push(timed.point(&queries, &truth, within, width).map_err(told)?);
+        points.push(timed.point(&queries, &truth, within, width, time_used).map_err(told)?);
         bar.tick();
     }
     drop(bar);
