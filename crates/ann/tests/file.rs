@@ -112,7 +112,7 @@ fn a_recall_is_reached_with_short_lists_of_links() {
     let (mut index, queries) = built(64, 20_000, Metric::L2, Dtype::F32);
     let queries = Matrix::of_f32(64, &queries).unwrap();
     let truth = index.exact(&queries, 10, 2).unwrap();
-    let fast = FastMemory::Bytes(tiercel_core::Bytes(1_450_000));
+    let fast = FastMemory::Bytes(tiercel_core::Bytes(1_630_000));
     let options = SaveOptions { code_bits: 1, threads: 2, ..SaveOptions::default() };
     let recall = |options: &SaveOptions, index: &mut Index| {
         index.save(&path, options).unwrap();
@@ -143,6 +143,38 @@ fn calculated_sizes_are_those_of_a_file() {
         |ours: u64, there: u64| assert!((ours as f64 / there as f64 - 1.0).abs() < 0.1, "{ours} {there}");
     near(needs.file.0, info.file.0);
     assert_eq!(needs.whole, info.memory);
+    fs::remove_file(&path).unwrap();
+}
+
+/// Labels by themselves have a checksum of their own; vectors are found by label without reading the others.
+#[test]
+fn labels_are_read_by_themselves() {
+    let path = place("labels");
+    let (mut index, queries) = built(64, 3000, Metric::L2, Dtype::F32);
+    let query = Matrix::of_f32(64, &queries[..64]).unwrap();
+    index.save(&path, &SaveOptions { code_bits: 1, threads: 1, ..SaveOptions::default() }).unwrap();
+    let open = || Tiered::open(&path, FastMemory::Bytes(tiercel_core::Bytes::mib(2)), 1).unwrap();
+    let mut labels = open().labels().unwrap();
+    labels.sort_unstable();
+    assert!(labels.iter().copied().eq((0..3000).map(|n| n * 3 + 1)));
+    let found = open().vectors(&[4, 5, 8998, 4]).unwrap();
+    assert_eq!(found, [index.vector(4), None, index.vector(8998), index.vector(4)]);
+    let mut bytes = fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // The table of sections begins at 76; labels are of the ninth kind.
+    let entry = (0..16).map(|at| 76 + at * 24).find(|at| bytes[*at] == 8).unwrap();
+    let start = word(entry + 8) as usize;
+    assert_eq!(word(entry + 16), 3000 * 8);
+    bytes[start + 77] ^= 4;
+    fs::write(&path, &bytes).unwrap();
+    let tiered = open();
+    let wanted = |label: u64| label % 2 == 1;
+    let ask = TierAsk { filter: Some(Filter::Predicate(&wanted)), ..TierAsk::default() };
+    for error in [tiered.knn_query(&query, 3, &ask).err(), tiered.labels().err(), tiered.vectors(&[4]).err()] {
+        assert!(error.unwrap().to_string().contains("its Labels are damaged"));
+    }
+    // Whoever asks for nothing of them is not troubled.
+    assert!(tiered.knn_query(&query, 3, &TierAsk::default()).is_ok());
     fs::remove_file(&path).unwrap();
 }
 
