@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use tiercel_ann::{
-    Ask, Dtype, FastMemory, Filter, Index, Info, Matrix, Metric, NOBODY, Needs, SaveOptions, Spec, TierAsk,
-    Tiered,
+    AnnError, Ask, Dtype, FastMemory, Filter, Index, Info, Matrix, Metric, NOBODY, Needs, SaveOptions, Spec,
+    TierAsk, Tiered,
 };
 
 fn place(name: &str) -> PathBuf {
@@ -112,8 +112,15 @@ fn a_recall_is_reached_with_short_lists_of_links() {
     let (mut index, queries) = built(64, 20_000, Metric::L2, Dtype::F32);
     let queries = Matrix::of_f32(64, &queries).unwrap();
     let truth = index.exact(&queries, 10, 2).unwrap();
-    let fast = FastMemory::Bytes(tiercel_core::Bytes(1_630_000));
     let options = SaveOptions { code_bits: 1, threads: 2, ..SaveOptions::default() };
+    index.save(&path, &options).unwrap();
+    let Err(AnnError::FastMemory { wanted, .. }) =
+        Tiered::open(&path, FastMemory::Bytes(tiercel_core::Bytes(1)), 2)
+    else {
+        panic!("a byte is enough");
+    };
+    // Enough for a link or two more than the fewest.
+    let fast = FastMemory::Bytes(tiercel_core::Bytes(wanted.0 + 60_000));
     let recall = |options: &SaveOptions, index: &mut Index| {
         index.save(&path, options).unwrap();
         let tiered = Tiered::open(&path, fast, 2).unwrap();
@@ -170,7 +177,8 @@ fn labels_are_read_by_themselves() {
     let tiered = open();
     let wanted = |label: u64| label % 2 == 1;
     let ask = TierAsk { filter: Some(Filter::Predicate(&wanted)), ..TierAsk::default() };
-    for error in [tiered.knn_query(&query, 3, &ask).err(), tiered.labels().err(), tiered.vectors(&[4]).err()] {
+    for error in [tiered.knn_query(&query, 3, &ask).err(), tiered.labels().err(), tiered.vectors(&[4]).err()]
+    {
         assert!(error.unwrap().to_string().contains("its Labels are damaged"));
     }
     // Whoever asks for nothing of them is not troubled.

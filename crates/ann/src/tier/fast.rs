@@ -48,9 +48,17 @@ impl Fast {
         self.links.resident() + self.codes.resident() + above + self.towers.capacity() * 48
     }
 
-    /// Cuts lists of links so short that all of it fits into so many bytes, and no shorter; where not even the shortest do, they are as
-    /// short as that, and it says how many bytes would do.
+    /// Gives up the lists of level 1, and cuts those of level 0 so short that all of it fits into so many bytes, and no shorter; where not
+    /// even the shortest do, they are as short as that, and it says how many bytes would do.
     pub(crate) fn shorten(&mut self, room: usize) -> io::Result<Result<(), usize>> {
+        if self.resident() <= room {
+            return Ok(Ok(()));
+        }
+        // A walk that begins one level higher is a few steps longer; a short list loses neighbours.
+        let towers = std::mem::take(&mut self.towers).into_iter();
+        let above = towers.map(|(node, lists)| (node, lists.into_iter().skip(1).collect::<Vec<_>>()));
+        self.towers = above.filter(|(_, lists)| !lists.is_empty()).collect();
+        self.towers.shrink_to_fit();
         let rest = self.resident() - self.links.resident();
         let wanted = |most: usize| rest + packed(self.links.nodes(), self.links.total(most));
         if wanted(usize::MAX) <= room {

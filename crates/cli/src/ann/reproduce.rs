@@ -34,7 +34,7 @@ const REMARKS: [&str; 6] = [
 const NOTES: [(&str, &str); 8] = [
     (
         "random against high-degree",
-        "Which nodes are promoted changes how many touches are slow, not how many there are: the nearest vector is among nodes with many links twice as often as among nodes at random (1.1 times on images of MNIST), and that is worth 1.1 to 1.3 times on every set tried. With a set of visited nodes for each of the four searches, as Algorithm 3 has it, 1.4 to 1.6, and all are slower. Four times is not in reach of 421 against 183 ns.",
+        "Which nodes are promoted changes how many touches are slow, not how many there are: the nearest vector is among nodes with many links twice as often as among nodes at random (1.1 times on images of MNIST), and that is worth 1.1 to 1.5 times on every set tried. With a set of visited nodes for each of the four searches, as Algorithm 3 has it, 1.4 to 1.6, and all are slower. Four times is not in reach of 421 against 183 ns.",
     ),
     (
         "HNSW in memory mode against",
