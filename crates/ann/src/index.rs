@@ -19,6 +19,7 @@ use crate::parallel;
 use crate::remove;
 use crate::rows::{Query, Rows};
 use crate::search::{Scratch, View};
+use crate::tier::settings::with_margin;
 
 /// The label of a neighbour that there is none of.
 pub const NOBODY: u64 = u64::MAX;
@@ -184,7 +185,7 @@ impl Index {
             (0..self.rows.len() as u32).filter(|row| self.labels[*row as usize] != NOBODY).collect();
         let asked: Vec<u32> = rows.iter().copied().step_by((rows.len() / 200).max(1)).collect();
         let truth = self.nearest_rows(&asked, k + 1, threads);
-        let wanted = recall + (1.0 - recall) * 0.25;
+        let wanted = with_margin(recall);
         let mut ef = k;
         let mut scratches = self.scratches(threads);
         while ef < rows.len() {
