@@ -212,7 +212,7 @@ class Index:
         try:
             self.remove(label)
         except KeyError as error:
-            raise RuntimeError(str(error)) from None
+            raise RuntimeError(error.args[0]) from None
 
     def unmark_deleted(self, label: int) -> None:
         """Cannot be done: what is removed here is gone."""

@@ -119,6 +119,12 @@ impl Visited {
         new
     }
 
+    /// Whether a row is noted.
+    #[inline(always)]
+    pub(crate) fn holds(&self, row: u32) -> bool {
+        self.tags[row as usize] == self.tag
+    }
+
     /// The bytes held.
     pub(crate) fn resident(&self) -> usize {
         self.tags.len()

@@ -19,6 +19,7 @@ use crate::parallel;
 use crate::remove;
 use crate::rows::{Query, Rows};
 use crate::search::{Scratch, View};
+use crate::tier::settings::with_margin;
 
 /// The label of a neighbour that there is none of.
 pub const NOBODY: u64 = u64::MAX;
@@ -184,7 +185,7 @@ impl Index {
             (0..self.rows.len() as u32).filter(|row| self.labels[*row as usize] != NOBODY).collect();
         let asked: Vec<u32> = rows.iter().copied().step_by((rows.len() / 200).max(1)).collect();
         let truth = self.nearest_rows(&asked, k + 1, threads);
-        let wanted = recall + (1.0 - recall) * 0.25;
+        let wanted = with_margin(recall);
         let mut ef = k;
         let mut scratches = self.scratches(threads);
         while ef < rows.len() {
@@ -206,6 +207,13 @@ impl Index {
     /// What it was made for.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// Links a node on level 0, on average.
+    pub fn mean_links(&self) -> f64 {
+        let nodes = self.graph.nodes();
+        let links: usize = (0..nodes as u32).map(|node| self.graph.links(node, 0).len()).sum();
+        links as f64 / nodes.max(1) as f64
     }
 
     /// How many vectors it holds.

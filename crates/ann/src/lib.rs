@@ -28,6 +28,6 @@ pub use error::{AnnError, MAX_DIM};
 pub use file::SaveOptions;
 pub use filter::Filter;
 pub use index::{Ask, Index, NOBODY, Neighbours, Spec};
-pub use info::{Info, memory_of};
+pub use info::{Info, Needs, memory_of};
 pub use sweep::{Point, Timed, WIDTHS, Width};
 pub use tier::{FastMemory, Moved, Setting, Slow, TierAsk, Tiered};

@@ -137,6 +137,11 @@ impl Links {
         Links::pack(counts, nodes, |node, list| list.extend(self.of(node as u32)))
     }
 
+    /// How many nodes have lists.
+    pub(crate) fn nodes(&self) -> usize {
+        self.counts.len()
+    }
+
     /// How many links there would be with at most so many a node.
     pub(crate) fn total(&self, most: usize) -> u64 {
         self.counts.iter().map(|count| u64::from(*count).min(most as u64)).sum()

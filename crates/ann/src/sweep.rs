@@ -1,6 +1,6 @@
 //! How fast an index answers at which recall: over widths of beams, with everything in memory or with vectors in the file.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::data::Ids;
 use crate::element::Matrix;
@@ -22,6 +22,8 @@ pub struct Point {
     pub recall: f64,
     /// Queries a second, over all threads.
     pub qps: f64,
+    /// Queries a second of processor time: on a machine that others use it says more than the former.
+    pub busy_qps: f64,
     /// What half of the queries take at most, one after the other, in seconds.
     pub p50: f64,
     /// What 99 in a hundred take at most.
@@ -52,17 +54,19 @@ impl Timed<'_> {
         }
     }
 
-    /// Searches with one setting, and times it: all queries over threads, and some of them one after the other.
+    /// Searches with one setting, and times it: all queries over threads, and some of them one after the other. `clock` tells the
+    /// processor time of this program.
     pub fn point(
         &self,
         queries: &Matrix<'_>,
         truth: &Ids,
         (k, threads): (usize, usize),
         (ef, rerank): Width,
+        clock: fn() -> Duration,
     ) -> Result<Point, AnnError> {
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), clock());
         let (found, moved) = self.ask(queries, k, threads, (ef, rerank))?;
-        let took = begun.elapsed().as_secs_f64();
+        let (took, busy) = (begun.elapsed().as_secs_f64(), clock().saturating_sub(before).as_secs_f64());
         let mut times = Vec::new();
         for at in 0..queries.len().min(300) {
             let begun = Instant::now();
@@ -78,6 +82,7 @@ impl Timed<'_> {
             rerank,
             recall: found.recall(&truth.labels, truth.width),
             qps: queries.len() as f64 / took,
+            busy_qps: queries.len() as f64 / busy.max(1e-9),
             p50: part(0.5),
             p99: part(0.99),
             moved,

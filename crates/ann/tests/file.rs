@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use tiercel_ann::{
-    Ask, Dtype, FastMemory, Filter, Index, Matrix, Metric, NOBODY, SaveOptions, Spec, TierAsk, Tiered,
+    AnnError, Ask, Dtype, FastMemory, Filter, Index, Info, Matrix, Metric, NOBODY, Needs, SaveOptions, Spec,
+    TierAsk, Tiered,
 };
 
 fn place(name: &str) -> PathBuf {
@@ -99,9 +100,90 @@ fn a_fifth_of_the_memory_answers_as_all_of_it() {
         let (found, _) = tiered.knn_query(&queries, 10, &TierAsk { filter, ..ask }).unwrap();
         let exact = index.knn_query(&queries, 10, &Ask { filter, ef: Some(8000), ..Ask::default() }).unwrap();
         assert!(found.labels.iter().all(|label| wanted(*label)));
-        assert!(found.recall(&exact.labels, 10) > 0.9);
+        assert!(found.recall(&exact.labels, 10) > 0.97);
         fs::remove_file(&path).unwrap();
     }
+}
+
+/// Where memory is so short that lists of links are cut, settings were measured with the short lists.
+#[test]
+fn a_recall_is_reached_with_short_lists_of_links() {
+    let path = place("short");
+    let (mut index, queries) = built(64, 20_000, Metric::L2, Dtype::F32);
+    let queries = Matrix::of_f32(64, &queries).unwrap();
+    let truth = index.exact(&queries, 10, 2).unwrap();
+    let options = SaveOptions { code_bits: 1, threads: 2, ..SaveOptions::default() };
+    index.save(&path, &options).unwrap();
+    let Err(AnnError::FastMemory { wanted, .. }) =
+        Tiered::open(&path, FastMemory::Bytes(tiercel_core::Bytes(1)), 2)
+    else {
+        panic!("a byte is enough");
+    };
+    // Enough for a link or two more than the fewest.
+    let fast = FastMemory::Bytes(tiercel_core::Bytes(wanted.0 + 60_000));
+    let recall = |options: &SaveOptions, index: &mut Index| {
+        index.save(&path, options).unwrap();
+        let tiered = Tiered::open(&path, fast, 2).unwrap();
+        let ask = TierAsk { recall: Some(0.95), ..TierAsk::default() };
+        let promised = tiered.settings().iter().map(|setting| setting.recall).fold(0.0, f32::max);
+        (tiered.knn_query(&queries, 10, &ask).unwrap().0.recall(&truth.labels, 10), promised)
+    };
+    let all_links = recall(&options, &mut index);
+    let short = recall(&SaveOptions { fast: Some(fast), ..options }, &mut index);
+    // The most that is promised is less, because it was measured with less.
+    assert!(short.1 < all_links.1, "{short:?} {all_links:?}");
+    assert!(short.0 >= 0.93 && short.0 >= all_links.0, "{short:?} {all_links:?}");
+    fs::remove_file(&path).unwrap();
+}
+
+/// What any number of vectors takes is what an index of that number takes.
+#[test]
+fn calculated_sizes_are_those_of_a_file() {
+    let path = place("needs");
+    let (mut index, _) = built(96, 5000, Metric::L2, Dtype::U8);
+    index.save(&path, &SaveOptions { code_bits: 2, threads: 1, ..SaveOptions::default() }).unwrap();
+    let info = Info::read(&path).unwrap();
+    assert_eq!(info.code_bits, Some(2));
+    assert!((info.links - index.mean_links()).abs() < 0.1, "{} {}", info.links, index.mean_links());
+    let needs = Needs::of(&info.spec, 5000, info.links, 2);
+    let near =
+        |ours: u64, there: u64| assert!((ours as f64 / there as f64 - 1.0).abs() < 0.1, "{ours} {there}");
+    near(needs.file.0, info.file.0);
+    assert_eq!(needs.whole, info.memory);
+    fs::remove_file(&path).unwrap();
+}
+
+/// Labels by themselves have a checksum of their own; vectors are found by label without reading the others.
+#[test]
+fn labels_are_read_by_themselves() {
+    let path = place("labels");
+    let (mut index, queries) = built(64, 3000, Metric::L2, Dtype::F32);
+    let query = Matrix::of_f32(64, &queries[..64]).unwrap();
+    index.save(&path, &SaveOptions { code_bits: 1, threads: 1, ..SaveOptions::default() }).unwrap();
+    let open = || Tiered::open(&path, FastMemory::Bytes(tiercel_core::Bytes::mib(2)), 1).unwrap();
+    let mut labels = open().labels().unwrap();
+    labels.sort_unstable();
+    assert!(labels.iter().copied().eq((0..3000).map(|n| n * 3 + 1)));
+    let found = open().vectors(&[4, 5, 8998, 4]).unwrap();
+    assert_eq!(found, [index.vector(4), None, index.vector(8998), index.vector(4)]);
+    let mut bytes = fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // The table of sections begins at 76; labels are of the ninth kind.
+    let entry = (0..16).map(|at| 76 + at * 24).find(|at| bytes[*at] == 8).unwrap();
+    let start = word(entry + 8) as usize;
+    assert_eq!(word(entry + 16), 3000 * 8);
+    bytes[start + 77] ^= 4;
+    fs::write(&path, &bytes).unwrap();
+    let tiered = open();
+    let wanted = |label: u64| label % 2 == 1;
+    let ask = TierAsk { filter: Some(Filter::Predicate(&wanted)), ..TierAsk::default() };
+    for error in [tiered.knn_query(&query, 3, &ask).err(), tiered.labels().err(), tiered.vectors(&[4]).err()]
+    {
+        assert!(error.unwrap().to_string().contains("its Labels are damaged"));
+    }
+    // Whoever asks for nothing of them is not troubled.
+    assert!(tiered.knn_query(&query, 3, &TierAsk::default()).is_ok());
+    fs::remove_file(&path).unwrap();
 }
 
 #[test]

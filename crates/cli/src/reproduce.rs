@@ -1,6 +1,7 @@
 //! `tiercel reproduce`: a paper's figures beside ours.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,6 +10,7 @@ use tiercel_session::{Options, cores};
 use tiercel_systems::reproduce::{Claim, Difference, Paper, Row, Verdict, named};
 
 use crate::amounts::{duration, threads};
+use crate::ann::reproduce::Given;
 use crate::answer::Answer;
 use crate::files::end_when_interrupted;
 use crate::progress::Notes;
@@ -35,6 +37,15 @@ pub struct Arguments {
     /// Simulations at a time [default: one a core]
     #[arg(long, value_name = "N", value_parser = threads, allow_hyphen_values = true)]
     threads: Option<usize>,
+    /// For hm-ann: a set of vectors instead of those that are made: npy, fvecs, bvecs or ivecs
+    #[arg(long, value_name = "DATA", requires = "queries")]
+    vectors: Option<PathBuf>,
+    /// For hm-ann: queries for these vectors
+    #[arg(long, value_name = "QUERIES", requires = "vectors")]
+    queries: Option<PathBuf>,
+    /// For hm-ann: what near means among these vectors: l2, ip or cosine
+    #[arg(long, value_name = "METRIC", default_value = "l2", requires = "vectors")]
+    metric: tiercel_ann::Metric,
     #[command(flatten)]
     answer: Answer,
 }
@@ -44,7 +55,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     if arguments.paper == "hm-ann" {
         let threads = arguments.threads.unwrap_or_else(cores);
-        return crate::ann::reproduce::run(arguments.answer.json, arguments.answer.seed, threads);
+        let given = arguments.vectors.as_ref().zip(arguments.queries.as_ref());
+        let given = given.map(|(vectors, queries)| Given { vectors, queries, metric: arguments.metric });
+        return crate::ann::reproduce::run(arguments.answer.json, arguments.answer.seed, threads, given);
     }
     let paper = named(&arguments.paper)?;
     let options = Options { time: arguments.time, seed: arguments.answer.seed, ..Options::default() };

@@ -9,8 +9,8 @@ use crate::index::Spec;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"TIERCEL\x01";
 
-/// What of the format this writes and reads.
-const VERSION: u32 = 1;
+/// What of the format this writes; it reads this and the first, which has no labels by themselves.
+const VERSION: u32 = 2;
 
 /// The bytes of a page.
 pub(crate) const PAGE: usize = 4096;
@@ -40,10 +40,12 @@ pub(crate) enum Kind {
     Slow,
     /// The pages of vectors and labels.
     Pages,
+    /// All labels by themselves: for filters, which want no vectors.
+    Labels,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 9] = [
         Kind::Counts,
         Kind::Links,
         Kind::Towers,
@@ -52,6 +54,7 @@ impl Kind {
         Kind::Settings,
         Kind::Pages,
         Kind::Slow,
+        Kind::Labels,
     ];
 
     /// What it is called.
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Settings => "settings",
             Kind::Slow => "slow",
             Kind::Pages => "pages",
+            Kind::Labels => "labels",
         }
     }
 }
@@ -133,9 +137,9 @@ impl Head {
         if crc32fast::hash(&page[..ROOM]) != word(ROOM) {
             return Err(wrong("its first page is damaged"));
         }
-        if word(8) != VERSION {
+        if !(1..=VERSION).contains(&word(8)) {
             return Err(wrong(&format!(
-                "its format is version {}, and this reads version {VERSION}",
+                "its format is version {}, and this reads versions 1 to {VERSION}",
                 word(8)
             )));
         }

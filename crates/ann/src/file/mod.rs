@@ -11,6 +11,6 @@ mod head;
 mod read;
 mod write;
 
-pub(crate) use head::{PAGE, Shape};
+pub(crate) use head::{Kind, PAGE, Shape};
 pub(crate) use read::{Opened, check};
 pub use write::SaveOptions;

@@ -147,6 +147,40 @@ impl Opened {
         Ok(Some(Fast { links: self.links()?, codes, towers: self.towers()?, entry: self.head.entry }))
     }
 
+    /// Every label, in order; an error at the end means that none of them counts.
+    pub(crate) fn each_label(&self, mut take: impl FnMut(u32, u64)) -> Result<(), AnnError> {
+        let Some(section) = self.head.try_section(Kind::Labels) else {
+            return self.each(|node, _, label| take(node, label));
+        };
+        if section.len != self.head.nodes * 8 {
+            return Err(self.wrong("it has not a label a vector"));
+        }
+        let (mut sum, mut node) = (crc32fast::Hasher::new(), 0);
+        let mut block = vec![0; STRIDE as usize * PAGE];
+        for start in (0..section.len).step_by(block.len()) {
+            let bytes = &mut block[..(section.len - start).min(STRIDE * PAGE as u64) as usize];
+            self.file.read_exact_at(bytes, section.start + start).map_err(AnnError::file(&self.path))?;
+            sum.update(bytes);
+            for label in bytes.as_chunks::<8>().0 {
+                take(node, u64::from_le_bytes(*label));
+                node += 1;
+            }
+        }
+        if sum.finalize() == section.sum { Ok(()) } else { Err(self.wrong("its Labels are damaged")) }
+    }
+
+    /// The vector's bytes and label of one node.
+    pub(crate) fn one(&self, node: u32, vector: &mut [u8]) -> Result<u64, AnnError> {
+        let shape = self.head.shape();
+        let (start, first) = (self.pages()?.start, shape.page(node));
+        let mut pages = vec![0; shape.pages * PAGE];
+        self.file
+            .read_exact_at(&mut pages, start + first * PAGE as u64)
+            .map_err(AnnError::file(&self.path))?;
+        check(first, &pages)?;
+        Ok(shape.take(node, &pages, vector))
+    }
+
     /// Every vector's bytes and label, in order, past the system's cache where that is possible.
     pub(crate) fn each(&self, mut take: impl FnMut(u32, &[u8], u64)) -> Result<(), AnnError> {
         let shape = self.head.shape();

@@ -16,7 +16,7 @@ use crate::links::{self, Links};
 use crate::order::together;
 use crate::tier::fast::{Fast, Towers};
 use crate::tier::settings::{Settings, Trial};
-use crate::tier::{FastMemory, Slow};
+use crate::tier::{FastMemory, Slow, left};
 
 /// What goes into a file beside the index itself.
 #[derive(Clone, Debug)]
@@ -86,11 +86,20 @@ impl Index {
             let (shared, bytes) = codes.write();
             out.section(Kind::Coder, &shared)?;
             out.section(Kind::Codes, bytes)?;
-            let fast = Fast::of(packed, codes, towers, entry);
+            let mut fast = Fast::of(packed, codes, towers, entry);
+            if let Some(memory) = options.fast {
+                // Settings are measured with the links that a search has which is given that much memory.
+                let room =
+                    left(&self.spec, order.len(), memory.of(&self.spec, order.len() as u64), options.threads);
+                // Where not even short lists fit, whoever opens the file is told so.
+                let _ = fast.shorten(room)?;
+            }
             let settings =
                 Settings::measure(self, &Trial { fast: &fast, order: &order, shape }, options.threads);
             out.section(Kind::Settings, &settings.write())?;
         }
+        let labels = order.iter().flat_map(|row| self.labels[*row as usize].to_le_bytes());
+        out.section(Kind::Labels, &labels.collect::<Vec<u8>>())?;
         out.section(Kind::Slow, options.slow.to_string().as_bytes())?;
         out.pages(&order, shape, |row, record| {
             let (vector, label) = record.split_at_mut(shape.vector);

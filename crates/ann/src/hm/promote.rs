@@ -3,6 +3,7 @@
 use crate::element::Matrix;
 use crate::error::AnnError;
 use crate::graph::Graph;
+use crate::hm::memory::promoted_bytes;
 use crate::index::{Index, NOBODY};
 use crate::insert;
 use crate::rows::Rows;
@@ -45,13 +46,8 @@ pub(crate) fn degrees(graph: &Graph) -> Vec<u32> {
 }
 
 /// How many nodes level 1 may have with so much fast memory: section 3.3.4, solved for N1.
-///
-/// Every promoted node has its vector there, 2M links on level 1, and one in M of them M links on the level above, and so on.
 pub(crate) fn allowed(index: &Index, bytes: u64) -> usize {
-    let (m, vector) = (index.spec.m as f64, index.rows.kept() as f64);
-    let above = m / (m - 1.0) / m * m * 4.0;
-    let each = 2.0 * m * 4.0 + above + vector;
-    ((bytes as f64 / each) as usize).min(index.len())
+    ((bytes as f64 / promoted_bytes(&index.spec)) as usize).min(index.len())
 }
 
 /// Builds the levels from 1 up out of so many nodes.

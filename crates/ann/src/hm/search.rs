@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::beam::{Beam, Visited, entry, key_of, row_of};
 use crate::element::Matrix;
 use crate::error::AnnError;
+use crate::hm::memory::promoted_bytes;
 use crate::hm::placement::{Recent, Variant};
 use crate::hm::promote::{Order, Upper, allowed, fits, promote};
 use crate::index::{Index, Neighbours};
@@ -14,13 +15,16 @@ use crate::rows::Query;
 use crate::search::{Scratch, View};
 
 /// What a distance takes in fast memory on the paper's machine (section 3.4.3).
-const DISTANCE: Duration = Duration::from_nanos(183);
+pub(crate) const DISTANCE: Duration = Duration::from_nanos(183);
 
 /// What a distance takes longer in slow memory: 421 ns against 183 ns (section 3.4.3).
 pub(crate) const SLOWER: Duration = Duration::from_nanos(421 - 183);
 
 /// What the copies into the migration space take for each vector: eight of them on their way at a time.
 const COPY: Duration = Duration::from_nanos(421 / 8);
+
+/// The share of fast memory that stays for the migration space and what searches keep.
+const SPARE: f64 = 0.1;
 
 /// Searches of level 0 at once.
 pub(crate) const THREADS: usize = 4;
@@ -49,6 +53,9 @@ pub struct Touched {
     pub vain: u64,
     /// Times that a search waited for slow memory; at most the touches, fewer where several were waited for at once.
     pub waits: u64,
+    /// What all that would take on the paper's machine, in nanoseconds: 183 a distance, 238 more for what is slow, searches of
+    /// level 0 at once where they are parallel.
+    pub nanos: u64,
 }
 
 /// A variant over an index in memory.
@@ -92,8 +99,8 @@ impl<'a> Hm<'a> {
             return Err(AnnError::Empty);
         }
         let order = if variant == Variant::RandomPromotion { Order::Random } else { Order::Degree };
-        // A tenth stays for the migration space and what searches keep.
-        let space = if variant.prefetches() { fast / 10 } else { 0 };
+        // All that promote do so with as many nodes.
+        let space = if variant.promotes() { (fast as f64 * SPARE) as u64 } else { 0 };
         let record = (index.rows.kept() + 2 * index.spec.m * 4) as u64;
         let upper = match variant.promotes() {
             true => Some(promote(index, allowed(index, fast - space), order, threads)?),
@@ -110,6 +117,16 @@ impl<'a> Hm<'a> {
             copies: 0,
             work: Work::default(),
         })
+    }
+
+    /// The bytes of fast memory that have such a share of an index's nodes promoted.
+    pub fn bytes_for(index: &Index, promoted: f64) -> u64 {
+        (index.len() as f64 * promoted * promoted_bytes(&index.spec) / (1.0 - SPARE)).ceil() as u64
+    }
+
+    /// Whether searches wait for slow memory, rather than to count what they touch alone.
+    pub(crate) fn emulates(&self) -> bool {
+        self.emulate
     }
 
     /// How many nodes are on level 1, as a share of all.
@@ -167,6 +184,7 @@ impl<'a> Hm<'a> {
                 };
                 self.copies = (searched.as_nanos() / COPY.as_nanos()) as u64;
                 touched.fast += scratch.distances;
+                touched.nanos += took(scratch.distances, 0);
                 scratch.beam.found().map(|(key, at)| (key, upper.nodes[at as usize])).collect::<Vec<_>>()
             }
             None => {
@@ -184,9 +202,13 @@ impl<'a> Hm<'a> {
                     Variant::AllSlow => {
                         touched.slow += scratch.distances;
                         touched.waits += scratch.distances;
+                        touched.nanos += took(scratch.distances, scratch.distances);
                         wait(self.emulate, scratch.distances);
                     }
-                    _ => touched.fast += scratch.distances,
+                    _ => {
+                        touched.fast += scratch.distances;
+                        touched.nanos += took(scratch.distances, 0);
+                    }
                 }
                 entries
             }
@@ -221,7 +243,7 @@ impl<'a> Hm<'a> {
         let mut left = threads;
         while left > 0 {
             left = 0;
-            let mut longest = 0;
+            let (mut longest, mut last) = (0, 0);
             for t in 0..threads {
                 let Some(Reverse(nearest)) = self.work.heaps[t].pop() else { continue };
                 let beam = &self.work.beams[t];
@@ -232,16 +254,21 @@ impl<'a> Hm<'a> {
                 left += 1;
                 let node = row_of(nearest);
                 let mut waits = u64::from(self.slow_list(node));
-                let Work { visited, fresh, .. } = &mut self.work;
+                let Work { visited, fresh, scratch, .. } = &mut self.work;
+                // What level 1 has seen is either an entry or farther than all of them.
+                let seen = |link: u32| {
+                    let place = self.upper.as_ref().map(|upper| upper.place[link as usize]);
+                    place.is_some_and(|place| place != u32::MAX && scratch.visited.holds(place))
+                };
                 fresh.clear();
-                fresh.extend(
-                    self.index.graph.links(node, 0).iter().copied().filter(|link| visited.insert(*link)),
-                );
+                let links = self.index.graph.links(node, 0).iter().copied();
+                fresh.extend(links.filter(|link| visited.insert(*link) && !seen(*link)));
                 for at in 0..self.work.fresh.len() {
                     let link = self.work.fresh[at];
                     waits += u64::from(self.slow_vector(link));
                 }
                 longest = longest.max(waits);
+                last = last.max(took(self.work.fresh.len() as u64, waits));
                 let Work { beams, heaps, fresh, keys, .. } = &mut self.work;
                 keys.resize(fresh.len(), 0);
                 rows.distance().many(query, rows, fresh, keys);
@@ -252,6 +279,7 @@ impl<'a> Hm<'a> {
                 }
             }
             self.work.touched.waits += longest;
+            self.work.touched.nanos += last;
             wait(self.emulate, longest);
         }
         let found = self.work.beams.iter().flat_map(|beam| beam.found().map(|(key, node)| entry(key, node)));
@@ -320,6 +348,11 @@ impl<'a> Hm<'a> {
         self.upper.as_ref().is_some_and(|upper| upper.place[node as usize] != u32::MAX)
             || self.space.holds(node)
     }
+}
+
+/// What so many distances and so many touches of slow memory take on the paper's machine, in nanoseconds.
+fn took(distances: u64, slow: u64) -> u64 {
+    distances * DISTANCE.as_nanos() as u64 + slow * SLOWER.as_nanos() as u64
 }
 
 /// Takes as long as so many touches of slow memory take longer than of fast memory.

@@ -1,10 +1,14 @@
 //! What of an index stays in fast memory: codes of all vectors and the links among them. A search walks on these alone.
 
 use std::collections::HashMap;
+use std::io;
 
 use crate::beam::{Beam, Visited};
 use crate::codes::{CodeQuery, Codes};
-use crate::links::Links;
+use crate::links::{Links, packed};
+
+/// The fewest links a node is left with where memory is short.
+const FEWEST: usize = 6;
 
 /// The lists above level 0, by node, level 1 first.
 pub(crate) type Towers = HashMap<u32, Vec<Vec<u32>>>;
@@ -42,6 +46,28 @@ impl Fast {
         let lists = self.towers.values().flatten();
         let above: usize = lists.map(|list| list.len() * 4 + size_of::<Vec<u32>>()).sum();
         self.links.resident() + self.codes.resident() + above + self.towers.capacity() * 48
+    }
+
+    /// Gives up the lists of level 1, and cuts those of level 0 so short that all of it fits into so many bytes, and no shorter; where not
+    /// even the shortest do, they are as short as that, and it says how many bytes would do.
+    pub(crate) fn shorten(&mut self, room: usize) -> io::Result<Result<(), usize>> {
+        if self.resident() <= room {
+            return Ok(Ok(()));
+        }
+        // A walk that begins one level higher is a few steps longer; a short list loses neighbours.
+        let towers = std::mem::take(&mut self.towers).into_iter();
+        let above = towers.map(|(node, lists)| (node, lists.into_iter().skip(1).collect::<Vec<_>>()));
+        self.towers = above.filter(|(_, lists)| !lists.is_empty()).collect();
+        self.towers.shrink_to_fit();
+        let rest = self.resident() - self.links.resident();
+        let wanted = |most: usize| rest + packed(self.links.nodes(), self.links.total(most));
+        if wanted(usize::MAX) <= room {
+            return Ok(Ok(()));
+        }
+        let most = (FEWEST..usize::from(u8::MAX)).rev().find(|most| wanted(*most) <= room);
+        let least = wanted(FEWEST);
+        self.links = self.links.cut(most.unwrap_or(FEWEST))?;
+        Ok(most.map(|_| ()).ok_or(least))
     }
 
     /// Walks with a beam of a width towards the query that `walk` has; its beam then holds the nearest by estimate.

@@ -40,8 +40,8 @@ use worker::{Pages, Pool, Room, Wanted, Worker};
 /// How many queries read their pages together, where there are many.
 const GROUP: usize = 8;
 
-/// The fewest links a node is left with where memory is short.
-const FEWEST: usize = 6;
+/// How many times as many vectors are read where a filter chooses among them.
+const FILTERED: usize = 4;
 
 /// How much fast memory there may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +95,13 @@ pub struct Tiered {
     room: Room,
     limit: Bytes,
     opened: Opened,
+}
+
+/// What a limit of memory leaves for codes and links beside what searches on so many threads take.
+pub(crate) fn left(spec: &Spec, nodes: usize, limit: Bytes, threads: usize) -> usize {
+    let threads = threads.max(1);
+    let worker = Room::of(limit.0 as usize, threads, nodes, &spec.intake(), Shape::of(spec));
+    (limit.0 as usize).saturating_sub(threads * worker.bytes)
 }
 
 /// What the index would take with everything in memory.
@@ -170,16 +177,11 @@ impl Tiered {
         let worker = Room::of(limit.0 as usize, threads, nodes, &opened.head.spec.intake(), shape);
         let under_way = threads * worker.bytes;
         let room = (limit.0 as usize).saturating_sub(under_way);
-        let links = |most: usize| crate::links::packed(nodes, fast.links.total(most));
-        let rest = fast.resident() - fast.links.resident();
-        if rest + links(usize::MAX) > room {
-            let most = (FEWEST..2 * opened.head.spec.m).rev().find(|most| rest + links(*most) <= room);
-            let Some(most) = most else {
-                let wanted = Bytes((rest + links(FEWEST) + under_way) as u64);
-                return Err(AnnError::FastMemory { what: "codes and links", wanted, there: limit });
-            };
-            fast.links = fast.links.cut(most).map_err(AnnError::file(path))?;
-        }
+        fast.shorten(room).map_err(AnnError::file(path))?.map_err(|wanted| AnnError::FastMemory {
+            what: "codes and links",
+            wanted: Bytes((wanted + under_way) as u64),
+            there: limit,
+        })?;
         let cache = Cache::new(room - fast.resident().min(room), shape.pages);
         let pages = opened.pages()?;
         let file = match (slow, slow.folder()) {
@@ -261,9 +263,11 @@ impl Tiered {
             within(what, width, 1, most)?;
         }
         let chosen = self.settings.choose(ask.recall.unwrap_or(0.95));
+        // Among few vectors the nearest are farther away, and codes tell them apart less well.
+        let more = if ask.filter.is_some() { FILTERED } else { 1 };
         let scale = |width: u32| (width as usize * k.div_ceil(10)).max(k);
         let (ef, rerank) = chosen.map_or((8 * k, 4 * k), |s| (scale(s.ef), scale(s.rerank)));
-        let rerank = ask.rerank.unwrap_or(ask.ef.map_or(rerank, |ef| ef / 2)).max(k).min(most);
+        let rerank = ask.rerank.unwrap_or(ask.ef.map_or(rerank, |ef| ef / 2) * more).max(k).min(most);
         Ok((ask.ef.unwrap_or(ef).max(rerank).min(most), rerank))
     }
 
@@ -371,30 +375,39 @@ impl Tiered {
         self.opened.load()
     }
 
-    /// All labels, in no order, by reading the file once.
+    /// All labels, in no order.
     pub fn labels(&self) -> Result<Vec<u64>, AnnError> {
         let mut labels = Vec::with_capacity(self.nodes);
-        self.opened.each(|_, _, label| labels.push(label))?;
+        self.opened.each_label(|_, label| labels.push(label))?;
         Ok(labels)
     }
 
-    /// The vectors with these labels as they are kept, where they are there, by reading the file once.
+    /// The vectors with these labels as they are kept, where they are there.
     pub fn vectors(&self, labels: &[u64]) -> Result<Vec<Option<Vec<f32>>>, AnnError> {
-        let mut wanted: HashMap<u64, Option<Vec<f32>>> = labels.iter().map(|label| (*label, None)).collect();
-        self.opened.each(|_, vector, label| {
-            if let Some(place) = wanted.get_mut(&label) {
-                let mut numbers = vec![0.0; self.spec.dim];
-                widen(self.spec.dtype, vector, &mut numbers);
-                *place = Some(numbers);
+        let mut nodes: HashMap<u64, Option<u32>> = labels.iter().map(|label| (*label, None)).collect();
+        self.opened.each_label(|node, label| {
+            if let Some(place) = nodes.get_mut(&label) {
+                *place = Some(node);
             }
         })?;
-        Ok(labels.iter().map(|label| wanted.get(label).cloned().flatten()).collect())
+        let mut kept = vec![0; self.shape.vector];
+        let mut one = |label: &u64| -> Result<Option<Vec<f32>>, AnnError> {
+            let Some(node) = nodes[label] else { return Ok(None) };
+            let found = self.opened.one(node, &mut kept)?;
+            if found != *label {
+                return Err(AnnError::damaged(&self.opened.path, "its Labels are not those of its vectors"));
+            }
+            let mut numbers = vec![0.0; self.spec.dim];
+            widen(self.spec.dtype, &kept, &mut numbers);
+            Ok(Some(numbers))
+        };
+        labels.iter().map(&mut one).collect()
     }
 
     /// Which nodes a filter wants, by reading all labels once.
     fn wanted(&self, filter: &Filter<'_>) -> Result<Wanted, AnnError> {
         let mut wanted = Wanted::none(self.nodes);
-        self.opened.each(|node, _, label| {
+        self.opened.each_label(|node, label| {
             if filter.wants(label) {
                 wanted.set(node);
             }

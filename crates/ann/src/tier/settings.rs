@@ -1,7 +1,7 @@
 //! Which width of beam and how many vectors read reach which recall, measured on the index's own vectors when it is saved.
 //!
 //! Some vectors are asked for as if they were queries, themselves left out. What comes from outside is a little harder to
-//! find, so a setting is chosen as if a quarter of what may be missed were missed already.
+//! find, so a setting is chosen as if two fifths of what may be missed were missed already: descriptors of other pictures need that much.
 
 use crate::codes::Codes;
 use crate::file::Shape;
@@ -33,6 +33,11 @@ pub struct Setting {
 /// All settings that were tried.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings(pub(crate) Vec<Setting>);
+
+/// The recall to reach on an index's own vectors for one to be reached by queries from elsewhere.
+pub(crate) fn with_margin(recall: f64) -> f64 {
+    recall + (1.0 - recall) * 0.4
+}
 
 /// What is measured on: the codes and links that will be searched, and what lies together on a page.
 pub(crate) struct Trial<'a> {
@@ -94,7 +99,7 @@ impl Settings {
 
     /// The cheapest setting for a recall, or the best there is: a vector read from a disk costs about as much as following sixteen.
     pub(crate) fn choose(&self, recall: f64) -> Option<Setting> {
-        let wanted = (recall + (1.0 - recall) * 0.25) as f32;
+        let wanted = with_margin(recall) as f32;
         let cost = |setting: &Setting| setting.ef + 16 * setting.rerank;
         let enough =
             self.0.iter().filter(|setting| setting.recall >= wanted).min_by_key(|setting| cost(setting));

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use tiercel_ann::{FastMemory, Index, Point, Slow, Tiered, Timed};
+use tiercel_run::cores::time_used;
 
 use super::{fast, first, page, truth, vectors};
 use crate::amounts::threads;
@@ -64,7 +65,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
         let mut points = Vec::new();
         for width in widths {
             let within = (arguments.k, arguments.threads);
-            points.push(timed.point(&queries, &truth, within, width)?);
+            points.push(timed.point(&queries, &truth, within, width, time_used)?);
             bar.tick();
         }
         Ok((name, points))
@@ -106,7 +107,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     }
     if arguments.answer.json {
         let spell = |p: &Point| {
-            json!({"ef": p.ef, "rerank": p.rerank, "recall": p.recall, "qps": p.qps, "p50_us": p.p50 * 1e6, "p99_us": p.p99 * 1e6,
+            json!({"ef": p.ef, "rerank": p.rerank, "recall": p.recall, "qps": p.qps, "busy_qps": p.busy_qps, "p50_us": p.p50 * 1e6, "p99_us": p.p99 * 1e6,
                 "slow_reads_per_query": p.moved.reads as f64 / count, "slow_bytes_per_query": p.moved.bytes as f64 / count})
         };
         let curves: Vec<_> = curves

@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use tiercel_ann::{Dtype, FastMemory, Index, Metric, SaveOptions, Slow, Spec, Tiered};
+use tiercel_run::cores::time_used;
 use tiercel_session::cores;
 
 use super::{fast, vectors};
@@ -64,7 +65,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
         seed: arguments.answer.seed,
         ..Spec::new(data.dim(), arguments.metric, dtype)
     };
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), time_used());
     let mut index = Index::new(spec)?;
     {
         let bar = Progress::new(data.len(), "inserting");
@@ -76,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
         index.add_watched(&data, None, threads, &mut tick)?;
     }
     drop(data);
-    let built = begun.elapsed().as_secs_f64();
+    let (built, busy) = (begun.elapsed().as_secs_f64(), time_used().saturating_sub(before).as_secs_f64());
     let resident = index.resident();
     let code_bits = match (arguments.code_bits, arguments.fast) {
         (Some(bits), _) => bits,
@@ -108,7 +109,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
             json!({
                 "vectors": vectors, "dim": spec.dim, "metric": spec.metric.to_string(), "dtype": spec.dtype.to_string(),
                 "m": spec.m, "ef_construction": spec.ef_construction, "seed": spec.seed, "threads": threads,
-                "build_seconds": built, "save_seconds": saved, "memory_bytes": resident.0, "file_bytes": file,
+                "build_seconds": built, "build_busy_seconds": busy, "save_seconds": saved, "memory_bytes": resident.0, "file_bytes": file,
                 "code_bits": code_bits, "fast_resident_bytes": fast_resident.map(|bytes| bytes.0), "measured": true,
             })
         ));

@@ -8,6 +8,8 @@ use serde_json::json;
 use tiercel_ann::Info;
 use tiercel_core::Bytes;
 
+use super::growth;
+use crate::amounts::count;
 use crate::answer::Answer;
 use crate::figures::grouped;
 
@@ -17,6 +19,12 @@ pub struct Arguments {
     /// The index
     #[arg(value_name = "INDEX")]
     index: PathBuf,
+    /// Tell, too, what so many vectors of this kind would take, calculated
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
+    vectors: Option<u64>,
+    /// The fast memory of the machine for so many
+    #[arg(long, value_name = "96GiB", default_value = "96GiB", requires = "vectors")]
+    fast: Bytes,
     #[command(flatten)]
     answer: Answer,
 }
@@ -33,7 +41,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
                 "vectors": info.vectors, "dim": spec.dim, "metric": spec.metric.to_string(), "dtype": spec.dtype.to_string(),
                 "m": spec.m, "ef_construction": spec.ef_construction, "seed": spec.seed, "ef": info.ef,
                 "file_bytes": info.file.0, "memory_bytes": info.memory.0, "fast_bytes": info.fast.map(|bytes| bytes.0),
-                "slow": info.slow.to_string(), "sections": sections,
+                "slow": info.slow.to_string(), "links_per_vector": info.links, "sections": sections,
+                "calculated": arguments.vectors.map(|count| growth::document(&spec, count, info.links, arguments.fast)),
             })
         ));
     }
@@ -51,6 +60,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     for (name, bytes) in &info.sections {
         let bytes: Bytes = *bytes;
         row(name, format!("{bytes}"));
+    }
+    if let Some(count) = arguments.vectors {
+        page.push('\n');
+        page.push_str(&growth::needs(&spec, count, info.links, arguments.fast));
     }
     Ok(page)
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod build;
+mod growth;
 mod info;
 mod page;
 pub mod reproduce;
@@ -40,6 +41,7 @@ enum Verb {
     Search(search::Arguments),
     Tune(tune::Arguments),
     Bench(bench::Arguments),
+    Growth(growth::Arguments),
     Info(info::Arguments),
 }
 
@@ -51,6 +53,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         Verb::Search(arguments) => search::run(arguments),
         Verb::Tune(arguments) => tune::run(arguments),
         Verb::Bench(arguments) => bench::run(arguments),
+        Verb::Growth(arguments) => growth::run(arguments),
         Verb::Info(arguments) => info::run(arguments),
     }
 }

@@ -132,6 +132,7 @@ mod tests {
             rerank: None,
             recall,
             qps: 1e4 * (1.01 - recall),
+            busy_qps: 1e4 * (1.01 - recall),
             p50: 1e-4,
             p99: 2e-4,
             moved: tiercel_ann::Moved { reads, ..Default::default() },

@@ -8,6 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 use tiercel_ann::{FastMemory, Index, Point, Slow, Tiered, Timed};
+use tiercel_run::cores::time_used;
 
 use super::{fast, first, truth, vectors};
 use crate::amounts::{duration, share, threads};
@@ -81,7 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let mut points = Vec::new();
     for width in widths {
         let within = (arguments.k, arguments.threads);
-        points.push(timed.point(&queries, &truth, within, width)?);
+        points.push(timed.point(&queries, &truth, within, width, time_used)?);
         bar.tick();
     }
     drop(bar);
