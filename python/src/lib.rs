@@ -18,7 +18,6 @@ use tiercel_workload::Trace;
 /// A task for Python: what it is (0 copy, 1 wait, 2 release, 3 retired), then its numbers.
 type Row = (u8, u64, u64, u8, u64, u8, u64, u64, Vec<u64>);
 
-
 fn rows(tasks: Vec<Task>) -> Vec<Row> {
     let row = |task| match task {
         Task::Copy { ticket, storage, from, to, bytes, after } => {

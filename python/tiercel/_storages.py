@@ -15,6 +15,7 @@ import torch
 from . import _tiercel
 from ._devices import bytes_of
 from ._operations import tensors_in
+from ._ours import movable
 
 Tensor = torch.Tensor
 
@@ -101,8 +102,8 @@ class Storages:
         if storage._cdata in self.entries or storage.device.type != self.device.type:
             return None
         nbytes = bytes_of(storage)
-        # What somebody else allocated, as a file that is read, cannot be taken away.
-        if nbytes < self.least or not storage.resizable():
+        # What somebody else allocated, as a file that is read, cannot be taken away; what is ours in other ways is left alone.
+        if nbytes < self.least or not movable(storage):
             return None
         return storage, nbytes
 

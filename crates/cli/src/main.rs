@@ -10,6 +10,7 @@ mod answer;
 mod compare;
 mod completions;
 mod describe;
+mod explain;
 mod failure;
 mod figures;
 mod files;
@@ -59,6 +60,7 @@ enum Verb {
     Run(run::Arguments),
     Compare(compare::Arguments),
     Reproduce(reproduce::Arguments),
+    Explain(explain::Arguments),
     Report(report::Arguments),
     Train(Box<train::Arguments>),
     Ann(Box<ann::Arguments>),
@@ -90,6 +92,7 @@ fn answer(verb: Verb) -> anyhow::Result<String> {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Compare(arguments) => compare::run(&arguments),
         Verb::Reproduce(arguments) => reproduce::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Train(arguments) => train::run(&arguments),
         Verb::Keep(arguments) => keep::run(&arguments),
         Verb::Pic(arguments) => pic::run(&arguments),

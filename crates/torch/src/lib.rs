@@ -24,6 +24,6 @@ mod recording;
 
 pub use books::{Books, BooksError, Storage, Task};
 pub use ledger::{Ledger, Order};
-pub use tiercel_plan::{Act, Schedule};
 pub use planning::{Decided, FollowError, decide, on_demand, with_capacities};
 pub use recording::{Operation, Recording, Role, StorageInfo};
+pub use tiercel_plan::{Act, Schedule};
