@@ -1,10 +1,11 @@
 //! `tiercel pic`: particle-in-cell plasma simulation, on as much fast memory as there is.
 
 mod bench;
+mod compare;
 
 use std::fmt::Write;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tiercel_core::{Backing, Bandwidth, Bytes};
 use tiercel_pic::deck::{Deck, Precision};
-use tiercel_pic::run::{Amount, Options, Progress, Summary, run as simulate};
+use tiercel_pic::simulation::PHASES;
+use tiercel_pic::run::{Options, Progress, Summary, run as simulate};
+use tiercel_pic::scene::Amount;
 use tiercel_pic::system::System;
 use tiercel_systems::Fast;
 
@@ -41,6 +44,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Run(Box<Run>),
+    Compare(Box<compare::Compare>),
     Bench(bench::Bench),
 }
 
@@ -118,28 +122,38 @@ fn watch_for_interrupts() -> Result<(), String> {
     ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))
 }
 
+/// Reads a deck; a seed other than zero counts instead of its own.
+fn read(path: &Path, seed: u64) -> Result<Deck, Failure> {
+    let wrong = |error: String| Failure::usage(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut deck = Deck::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    if seed != 0 {
+        deck.setup.seed = seed;
+    }
+    Ok(deck)
+}
+
+fn amount(fast: Fast) -> Amount {
+    match fast {
+        Fast::Share(share) => Amount::Share(share),
+        Fast::Amount(bytes) => Amount::Bytes(bytes),
+        Fast::All => Amount::Share(1.0),
+    }
+}
+
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     let arguments = match &arguments.what {
         What::Run(arguments) => arguments,
+        What::Compare(arguments) => return compare::run(arguments),
         What::Bench(arguments) => return bench::run(arguments).map_err(|error| error.to_string().into()),
     };
-    let text = std::fs::read_to_string(&arguments.deck)
-        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
-    let mut deck = Deck::parse(&text)
-        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
-    if arguments.answer.seed != 0 {
-        deck.setup.seed = arguments.answer.seed;
-    }
+    let deck = read(&arguments.deck, arguments.answer.seed)?;
     watch_for_interrupts()?;
     let system =
         arguments.system.unwrap_or(if arguments.fast.is_some() { System::Tiercel } else { System::AllFast });
     let options = Options {
-        fast: arguments.fast.map(|fast| match fast {
-            Fast::Share(share) => Amount::Share(share),
-            Fast::Amount(bytes) => Amount::Bytes(bytes),
-            Fast::All => Amount::Share(1.0),
-        }),
+        fast: arguments.fast.map(amount),
         slow: arguments.slow.clone(),
         throttled: arguments.throttle,
         system,
@@ -298,9 +312,11 @@ fn lines(
         )?;
     }
     if matches!(system, System::WarpxPm | System::Tiercel) {
-        let (count, chosen) = summary.copiers;
+        let (counts, chosen) = summary.copiers;
         let how = if chosen { ", as the model of copy threads has it" } else { "" };
-        writeln!(out, "  copiers      {count} in each direction{how}")?;
+        let each: Vec<String> =
+            PHASES.iter().zip(counts).map(|(phase, count)| format!("{phase} {count}")).collect();
+        writeln!(out, "  copiers      {} in each direction{how}", each.join(", "))?;
     }
     let (first, last) = (&summary.first, &summary.last);
     writeln!(

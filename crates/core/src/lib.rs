@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `units.rs` | amounts as types: `Bytes`, `Nanos`, `Bandwidth`, `Step`, `TierId` |
 //! | `machine.rs` | tiers and links, and their TOML form |
+//! | `copiers.rs` | how many threads copy: beside kernels, while they wait, or for an interval that is known |
 //! | `kernels.rs` | what a machine file says of kernels: kinds, and tiers as loads and stores see them |
 //! | `heap.rs` | the allocator over one stretch of memory, and the cheapest window to clear |
 //! | `zone.rs` | the memory of a tier: a heap and named carve-outs of it |
@@ -26,6 +27,7 @@
 //! | `slab.rs` | storage with stable keys |
 
 pub mod backend;
+pub mod copiers;
 pub mod error;
 pub mod event;
 pub mod heap;

@@ -93,16 +93,20 @@ impl Placement for Cached {
     }
 
     fn traffic(&mut self, m: &mut Manager, operands: &[Operand]) -> Option<Vec<Traffic>> {
-        let (mut slow, mut fast) = ([0, 0], 0);
+        let (mut slow, mut fast) = ([0, 0], [0, 0]);
         for operand in operands {
             let Some(place) = m.place(operand.object) else { continue };
-            let [read, written, found] = self.access(place, operand.bytes, operand.access.writes());
+            let writes = operand.access.writes();
+            let [read, written, found] = self.access(place, operand.bytes, writes);
             slow = [slow[0] + read, slow[1] + written];
-            fast += read + found;
+            // Tags lie beside the lines: each access reads one, found or not. What is missed is filled in, and what goes is read.
+            let touched = read + found;
+            fast[0] += touched + written;
+            fast[1] += read + if writes { touched } else { 0 };
         }
         m.count_cached(Bytes(slow[0]), Bytes(slow[1]));
         Some(vec![
-            Traffic { tier: TierId(0), read: Bytes(fast), write: Bytes::ZERO },
+            Traffic { tier: TierId(0), read: Bytes(fast[0]), write: Bytes(fast[1]) },
             Traffic { tier: m.machine().slowest(), read: Bytes(slow[0]), write: Bytes(slow[1]) },
         ])
     }

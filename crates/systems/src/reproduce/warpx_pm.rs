@@ -5,9 +5,9 @@
 //! iteration is what the chapter describes: the pusher passes over all particles, the deposit does again, the solver over all
 //! fields. Everything is 1024 times smaller than the paper's and takes 1024 times less time.
 
+use tiercel_core::copiers::{Hardware, Interval};
 use tiercel_core::{Access, Bytes, Machine, Manager, Nanos, ObjectId, Operand, Step, TierId, Traffic};
 use tiercel_pic::Passes;
-use tiercel_pic::copiers::{Hardware, Interval};
 use tiercel_pic::store::{Housed, Kind, Placement};
 use tiercel_pic::system::{Needs, System};
 use tiercel_policies::Ial;
@@ -66,11 +66,21 @@ const SCALE: f64 = 1024.0;
 /// Processes on a socket.
 const RANKS: u32 = 4;
 
-/// Bytes of a particle: place, momentum, weight, and a number.
-const PARTICLE: f64 = 64.0;
+/// Bytes of a particle, by Table 7.2: 840.3 GiB of long-lived small objects are the 8.4 billion particles of problem B. So many are
+/// place, momentum, weight, a number, and the fields at it.
+const PARTICLE: f64 = 840.3 * GIB / 8.4e9;
 
-/// Bytes of a cell: nine components in double precision, and the guard cells of boxes of 32.
-const CELL: f64 = 94.0;
+/// Bytes of a cell, by Table 7.2: 285.5 GiB of long-lived objects of 2 to 4 MiB, boxes of one component, for those of problem B.
+const CELL: f64 = 285.5 * GIB / (704.0 * 704.0 * 5664.0);
+
+/// What is short-lived at once, as a part of the peak, by Table 7.2: 10.4 + 10.8 + 66 and 1.7 GiB of 1228.8.
+const SHORT: f64 = 88.9 / 1228.8;
+
+/// What is short-lived in a whole iteration, over what is at once, by Table 7.2: 897.7 + 34.3 + 262.5 and 1.6 GiB.
+const REUSE: f64 = 1196.1 / 88.9;
+
+/// Metadata, as a part of the peak.
+const METADATA: f64 = 0.005;
 
 /// A problem of Table 7.5.
 #[derive(Clone, Copy)]
@@ -83,6 +93,19 @@ struct Problem {
 }
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+impl Problem {
+    /// Its fields.
+    fn fields(&self) -> f64 {
+        self.cells * CELL
+    }
+
+    /// Its particles: as large as Table 7.2 has them, or as its peak leaves room for.
+    fn particles(&self) -> f64 {
+        let left = self.peak * (1.0 - SHORT - METADATA) - self.fields();
+        (self.particles * PARTICLE).min(left)
+    }
+}
 
 /// Problems that are larger than fast memory.
 const PROBLEMS: [Problem; 6] = [
@@ -129,10 +152,9 @@ fn slower(helpers: usize) -> f64 {
 }
 
 /// Kernels take what they compute and what they move, which hide each other as on persistent memory. Loads and stores of
-/// kernels reach what the machine's file says of them; where the hardware fills a cache, memory reaches what it can.
-struct Both {
-    cache: bool,
-}
+/// kernels reach what the machine's file says of them, and so do the lines that the cache of memory mode fills and writes back: they
+/// follow the kernels' own order, as in the reproduction of CachedArrays.
+struct Both;
 
 impl KernelTime for Both {
     fn time(&self, machine: &Machine, kernel: &Kernel, _: &[TierId]) -> Nanos {
@@ -143,7 +165,7 @@ impl KernelTime for Both {
         let of = |t: &Traffic| {
             let mut tier = machine.tier(t.tier).clone();
             let known = machine.kernels.as_ref().and_then(|kernels| kernels.tiers.get(&tier.name));
-            if let Some(known) = known.filter(|_| !self.cache) {
+            if let Some(known) = known {
                 (tier.read, tier.write) =
                     (known.read.unwrap_or(tier.read), known.write.unwrap_or(tier.write));
             }
@@ -163,14 +185,18 @@ struct World {
     particles: Vec<ObjectId>,
     fields: Vec<ObjectId>,
     /// Where the placement puts what is short-lived; none where it has fast memory set aside for it.
-    short: Option<ObjectId>,
+    short: Vec<ObjectId>,
+    /// The bytes of it that a pass uses, and where in it the next kernel begins.
     short_bytes: Bytes,
+    next: usize,
     steps: u32,
 }
 
 /// Objects that particles and fields are cut into.
 const TILES: u64 = 2048;
 const LAYERS: u64 = 64;
+/// Objects that what is short-lived is cut into: it is used in turns.
+const PARTS: u64 = 64;
 
 fn scaled(bytes: f64) -> Bytes {
     Bytes((bytes / 2.0 / SCALE) as u64)
@@ -180,15 +206,16 @@ impl World {
     fn new(problem: &Problem, who: Who, helpers: usize) -> Result<World, String> {
         let machine = machine(helpers, who == Who::Pic(System::AllFast));
         let page = |bytes: Bytes| bytes.round_up(Bytes(4096)).unwrap_or(bytes);
-        let tile = page(Bytes(scaled(problem.particles * PARTICLE).0 / TILES));
-        let layer = page(Bytes(scaled(problem.cells * CELL).0 / LAYERS));
-        let short = scaled(problem.peak * 0.1);
+        let tile = page(Bytes(scaled(problem.particles()).0 / TILES));
+        let layer = page(Bytes(scaled(problem.fields()).0 / LAYERS));
+        let short = scaled(problem.peak * SHORT);
         let needs = Needs {
             particles: Bytes(tile.0 * TILES),
             fields: Bytes(layer.0 * LAYERS),
             temporaries: short,
-            metadata: scaled(problem.peak * 0.005),
+            metadata: scaled(problem.peak * METADATA),
             tile,
+            layer,
         };
         let (placement, passes, batch): (Box<dyn Placement>, _, _) = match who {
             Who::Pic(system) => {
@@ -200,7 +227,7 @@ impl World {
                 (Box::new(Housed(Box::new(Ial::new(period)))), Passes::Two, None)
             }
         };
-        let sim = Sim::with_times(machine.clone(), Both { cache: who == Who::Pic(System::MemoryMode) });
+        let sim = Sim::with_times(machine.clone(), Both);
         let mut world = World {
             manager: Manager::new(machine, sim),
             placement,
@@ -208,8 +235,10 @@ impl World {
             batch,
             particles: Vec::new(),
             fields: Vec::new(),
-            short: None,
-            short_bytes: short,
+            short: Vec::new(),
+            // Both passes use the same.
+            short_bytes: Bytes((short.0 as f64 * REUSE / 2.0) as u64),
+            next: 0,
             steps: 0,
         };
         // Particles are made before fields, as WarpX does, and what is short-lived last.
@@ -222,7 +251,10 @@ impl World {
             world.fields.push(object);
         }
         if !matches!(who, Who::Pic(System::Static | System::WarpxPm | System::Tiercel)) {
-            world.short = Some(world.create(Kind::Fields, short)?);
+            for _ in 0..PARTS {
+                let object = world.create(Kind::Fields, page(Bytes(short.0 / PARTS)))?;
+                world.short.push(object);
+            }
         }
         Ok(world)
     }
@@ -231,13 +263,18 @@ impl World {
         let object = self.manager.create(None, size).map_err(|error| error.to_string())?;
         let placed = self.placement.place(&mut self.manager, object, kind);
         placed.map_err(|error| error.to_string())?;
-        self.kernel(&[(object, Access::Write, size)], 0.0)?;
+        self.kernel(&[(object, Access::Write, size)], 0.0, Bytes::ZERO)?;
         self.placement.passed(&mut self.manager, object).map_err(|error| error.to_string())?;
         Ok(object)
     }
 
-    /// One kernel that computes for so many nanoseconds.
-    fn kernel(&mut self, uses: &[(ObjectId, Access, Bytes)], compute: f64) -> Result<(), String> {
+    /// One kernel that computes for so many nanoseconds, and uses so much of what is short-lived.
+    fn kernel(
+        &mut self,
+        uses: &[(ObjectId, Access, Bytes)],
+        compute: f64,
+        short: Bytes,
+    ) -> Result<(), String> {
         let step = Step(self.steps);
         self.steps = (self.steps + 1) % Step::LOAD.0;
         let operand = |(object, access, bytes): &(ObjectId, Access, Bytes)| Operand {
@@ -245,13 +282,18 @@ impl World {
             access: *access,
             bytes: *bytes,
         };
-        let operands: Vec<Operand> = uses.iter().map(operand).collect();
+        let mut operands: Vec<Operand> = uses.iter().map(operand).collect();
+        operands.extend(self.short_lived(short));
         let text = |error: tiercel_core::Error| error.to_string();
         self.placement.before(&mut self.manager, step, &operands).map_err(text)?;
         self.manager.begin(step, &operands).map_err(text)?;
         let mut all = Vec::new();
         tiercel_sim::world::traffic_of(&self.manager, &operands, &mut all);
-        let traffic = self.placement.traffic(&mut self.manager, &operands).unwrap_or(all);
+        let mut traffic = self.placement.traffic(&mut self.manager, &operands).unwrap_or(all);
+        if self.short.is_empty() {
+            // In its own zone of fast memory.
+            traffic.push(Traffic { tier: TierId(0), read: short, write: short });
+        }
         let kernel = Kernel {
             name: String::new(),
             op: String::new(),
@@ -308,26 +350,26 @@ impl World {
                 uses.push((self.fields[number], fields.1, bytes));
             }
             let part = group.len() as f64 / TILES as f64;
-            self.kernel(&uses, compute * part)?;
+            let short = Bytes((self.short_bytes.0 as f64 * part) as u64);
+            self.kernel(&uses, compute * part, short)?;
             for object in group {
                 self.placement.passed(&mut self.manager, *object).map_err(text)?;
             }
         }
-        self.short_lived()
+        Ok(())
     }
 
-    /// What is short-lived is written once and read once.
-    fn short_lived(&mut self) -> Result<(), String> {
-        let bytes = self.short_bytes;
-        match self.short {
-            Some(object) => self.kernel(&[(object, Access::ReadWrite, bytes)], 0.0),
-            // In its own zone of fast memory.
-            None => {
-                let tier = self.manager.machine().tier(TierId(0));
-                let time = tier.flow(bytes.0 as f64, bytes.0 as f64) * 1e9;
-                self.kernel(&[], time)
-            }
+    /// What a kernel uses of the short-lived, each part written and read: those that were given back longest ago.
+    fn short_lived(&mut self, bytes: Bytes) -> Vec<Operand> {
+        let (mut left, mut operands) = (bytes.0, Vec::new());
+        while left > 0 && operands.len() < self.short.len() {
+            let object = self.short[self.next % self.short.len()];
+            let size = self.manager.size(object).map_or(0, |size| size.0);
+            let part = left.min(size);
+            operands.push(Operand { object, access: Access::ReadWrite, bytes: Bytes(part) });
+            (left, self.next) = (left - part, self.next + 1);
         }
+        operands
     }
 
     /// One iteration: when each of its phases ended.
@@ -349,7 +391,7 @@ impl World {
         ends[1] = self.manager.now().0 as f64;
         let layer = self.manager.size(self.fields[0]).map_err(|error| error.to_string())?;
         for object in self.fields.clone() {
-            self.kernel(&[(object, Access::ReadWrite, layer)], solve / LAYERS as f64)?;
+            self.kernel(&[(object, Access::ReadWrite, layer)], solve / LAYERS as f64, Bytes::ZERO)?;
         }
         ends[2] = self.manager.now().0 as f64;
         self.steps = 0;
@@ -398,20 +440,17 @@ fn fit() -> Result<Costs, String> {
 fn chosen(problem: &Problem, costs: Costs) -> Result<usize, String> {
     let machine = machine(1, false);
     let (fast, slow) = (TierId(0), TierId(1));
-    let curve = |from, to| -> Vec<f64> {
-        let link = machine.link(from, to);
-        (1..=machine.compute.threads).filter_map(|n| link.map(|link| link.bandwidth(n).0)).collect()
-    };
+    let link = |from, to| machine.link(from, to).ok_or_else(|| "no link between the tiers".to_string());
     let hardware = Hardware {
-        bandwidth_in: curve(slow, fast),
-        bandwidth_out: curve(fast, slow),
+        inward: link(slow, fast)?,
+        outward: link(fast, slow)?,
         threads: (machine.compute.threads / RANKS) as usize,
         ranks: RANKS as usize,
     };
     let scale = |bytes: f64| bytes / 2.0 / SCALE;
-    let (particles, fields) = (scale(problem.particles * PARTICLE), scale(problem.cells * CELL));
+    let (particles, fields) = (scale(problem.particles()), scale(problem.fields()));
     // Fields that fast memory has no room for are read where they are.
-    let room = machine.tier(fast).capacity.0 as f64 - scale(problem.peak * 0.105);
+    let room = machine.tier(fast).capacity.0 as f64 - scale(problem.peak * (SHORT + METADATA));
     let behind = (fields - room.max(0.0)).max(0.0) * 2.0 / 3.0;
     let traffic =
         |tier, read: f64, write: f64| Traffic { tier, read: Bytes(read as u64), write: Bytes(write as u64) };
@@ -636,7 +675,7 @@ fn ours(results: &Results, choices: &[usize]) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiercel_pic::copiers::SPARE;
+    use tiercel_core::copiers::SPARE;
 
     /// Order, not figures: fast memory alone is fastest, ours is not behind WarpX-PM, and that not behind persistent memory.
     #[test]
