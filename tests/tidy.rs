@@ -38,6 +38,7 @@ const UNSAFE: &[&str] = &[
     "crates/pages/src/real/calls.rs",
     "crates/pic/src/simd/avx2.rs",
     "crates/pic/src/store.rs",
+    "crates/pic/src/team/mpi.rs",
     "crates/plan/src/exact/highs.rs",
     "crates/policies/tests/same_bits.rs",
     "crates/policies/tests/silent.rs",

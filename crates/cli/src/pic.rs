@@ -15,9 +15,10 @@ use serde_json::json;
 use tiercel_core::{Backing, Bandwidth, Bytes};
 use tiercel_pic::deck::{Deck, Precision};
 use tiercel_pic::simulation::PHASES;
-use tiercel_pic::run::{Options, Progress, Summary, run as simulate};
+use tiercel_pic::run::{Options, Progress, Summary, run_with as simulate};
 use tiercel_pic::scene::Amount;
 use tiercel_pic::system::System;
+use tiercel_pic::team::{Team, mpi::Mpi};
 use tiercel_systems::Fast;
 
 use crate::amounts::{self, count};
@@ -91,6 +92,9 @@ struct Run {
     /// Threads that copy, in each direction [default: what the model of WarpX-PM finds best after the second iteration]
     #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     copiers: Option<usize>,
+    /// Share the run with the other ranks that mpirun has started, each with a part of the layers of tiles along z
+    #[arg(long)]
+    mpi: bool,
     #[command(flatten)]
     answer: Answer,
 }
@@ -166,29 +170,55 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         folder: Some(arguments.output.clone()),
         pictures: arguments.html.is_some(),
     };
+    let (team, ends) = if arguments.mpi {
+        let link = Mpi::begin()?;
+        let ends = link.ends();
+        (Team::of(Box::new(link)), Some(ends))
+    } else {
+        (Team::alone(), None)
+    };
+    let (leads, ranks) = (team.leads(), team.size());
     let mut bar = Bar::new();
     RUNNING.store(true, Ordering::SeqCst);
-    let done = simulate(&deck, &options, &mut |progress| {
-        bar.show(progress);
+    let done = simulate(&deck, &options, team, &mut |progress| {
+        if leads {
+            bar.show(progress);
+        }
         !STOP.load(Ordering::SeqCst)
     });
     bar.clear();
-    let summary = done.map_err(|error| error.to_string())?;
+    let summary = match (done, ends) {
+        (Ok(summary), Some(ends)) => {
+            ends.finish();
+            summary
+        }
+        (Ok(summary), None) => summary,
+        (Err(error), Some(ends)) => {
+            // The others would wait for this rank for ever.
+            eprintln!("error: {error}");
+            ends.abort(1);
+            return Err(error.to_string().into());
+        }
+        (Err(error), None) => return Err(error.to_string().into()),
+    };
+    if !leads {
+        return Ok(String::new());
+    }
     if let Some(path) = &arguments.html {
-        let lines = page(arguments, &deck, system, &options, &summary);
+        let lines = page(arguments, &deck, system, (&options, ranks), &summary);
         let title = arguments.deck.display().to_string();
         let html = tiercel_pic::page::page(&title, &lines, &summary.pictures, &summary.history);
         tiercel_run::files::replace(path, html).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let text = if arguments.answer.json {
-        format!("{:#}\n", document(&deck, system, &options, &summary))
+        format!("{:#}\n", document(&deck, system, (&options, ranks), &summary))
     } else {
-        page(arguments, &deck, system, &options, &summary)
+        page(arguments, &deck, system, (&options, ranks), &summary)
     };
     Ok(text)
 }
 
-fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -> serde_json::Value {
+fn document(deck: &Deck, system: System, (options, ranks): (&Options, usize), summary: &Summary) -> serde_json::Value {
     let state = |measured: &tiercel_pic::Measured| {
         json!({
             "electric": measured.fields[0],
@@ -207,6 +237,7 @@ fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -
         "precision": match deck.precision { Precision::F32 => "f32", Precision::F64 => "f64" },
         "order": deck.setup.order,
         "threads": options.threads,
+        "ranks": ranks,
         "steps": summary.steps,
         "done": summary.done,
         "resumed": summary.resumed,
@@ -236,7 +267,13 @@ fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -
     })
 }
 
-fn page(arguments: &Run, deck: &Deck, system: System, options: &Options, summary: &Summary) -> String {
+fn page(
+    arguments: &Run,
+    deck: &Deck,
+    system: System,
+    options: (&Options, usize),
+    summary: &Summary,
+) -> String {
     let mut out = String::new();
     // Writing to a string never fails.
     let _ = lines(&mut out, arguments, deck, system, options, summary);
@@ -248,7 +285,7 @@ fn lines(
     arguments: &Run,
     deck: &Deck,
     system: System,
-    options: &Options,
+    (options, ranks): (&Options, usize),
     summary: &Summary,
 ) -> std::fmt::Result {
     let [x, y, z] = deck.setup.grid.cells;
@@ -262,7 +299,8 @@ fn lines(
         arguments.deck.display(),
         deck.setup.order
     )?;
-    writeln!(out, "  system       {system}, {} threads", options.threads)?;
+    let of = if ranks > 1 { format!(" of each of {ranks} ranks") } else { String::new() };
+    writeln!(out, "  system       {system}, {} threads{of}", options.threads)?;
     let share = 100.0 * summary.fast.0 as f64 / summary.needs.all().0.max(1) as f64;
     writeln!(
         out,

@@ -42,7 +42,8 @@ impl<R: Real> Simulation<R> {
             if at == 0 {
                 self.expect(group.clone())?;
             }
-            if let Some((_, next)) = groups.get(at + 1) {
+            // After the last come the first again, in the next pass: they arrive beside the fields.
+            if let Some((_, next)) = groups.get(at + 1).or(groups.first()).filter(|_| groups.len() > 1) {
                 self.expect(next.clone())?;
             }
             self.work(pass, measure, *layer, group.clone())?;

@@ -248,6 +248,7 @@ fn run_in<R: Real>(
 
 fn write<R: Real>(simulation: &mut Simulation<R>, deck: &Deck, folder: &Path) -> Result<(), PicError> {
     std::fs::create_dir_all(folder).map_err(|error| PicError::File { path: folder.to_path_buf(), error })?;
-    let path = folder.join(format!("iteration_{:08}.json", simulation.iteration()));
-    openpmd::write(simulation, deck.density, deck.output.particles, &path)
+    let format = deck.output.format;
+    let path = folder.join(format!("iteration_{:08}.{}", simulation.iteration(), format.ending()));
+    openpmd::write(simulation, deck.density, (format, deck.output.particles), &path)
 }

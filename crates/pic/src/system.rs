@@ -125,7 +125,7 @@ impl System {
                 let Needs { metadata, temporaries, fields, .. } = *needs;
                 let zones = Zones { metadata, temporaries, migration: Bytes::ZERO, fields };
                 self.enough(fast, short, "what is short-lived")?;
-                Wired { placement: Box::new(Ferry::new("static", zones, false)), ..two }
+                Wired { placement: Box::new(Ferry::new("static", zones, 0.0)), ..two }
             }
             System::WarpxPm | System::Tiercel => {
                 // Fields first if nothing can compute on slow memory; then batches as large as a quarter of the rest allows.
@@ -144,7 +144,9 @@ impl System {
                 let ours = self == System::Tiercel;
                 let name = if ours { "tiercel" } else { "warpx-pm" };
                 let passes = if ours { Passes::One } else { Passes::Two };
-                Wired { placement: Box::new(Ferry::new(name, zones, ours)), passes, batch: Some(batch) }
+                let room = rest.saturating_sub(migration).0 as f64;
+                let stays = if ours { (room / needs.particles.0.max(1) as f64).min(1.0) } else { 0.0 };
+                Wired { placement: Box::new(Ferry::new(name, zones, stays)), passes, batch: Some(batch) }
             }
         })
     }

@@ -108,6 +108,7 @@ pub(super) struct WaveFile {
 pub(super) struct OutputFile {
     pub(super) every: Option<Spanned<i64>>,
     pub(super) measure: Option<Spanned<i64>>,
+    pub(super) format: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) particles: bool,
 }
