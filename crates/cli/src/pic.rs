@@ -14,9 +14,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tiercel_core::{Backing, Bandwidth, Bytes};
 use tiercel_pic::deck::{Deck, Precision};
-use tiercel_pic::simulation::PHASES;
 use tiercel_pic::run::{Options, Progress, Summary, run_with as simulate};
 use tiercel_pic::scene::Amount;
+use tiercel_pic::simulation::PHASES;
 use tiercel_pic::system::System;
 use tiercel_pic::team::{Team, mpi::Mpi};
 use tiercel_systems::Fast;
@@ -218,7 +218,12 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn document(deck: &Deck, system: System, (options, ranks): (&Options, usize), summary: &Summary) -> serde_json::Value {
+fn document(
+    deck: &Deck,
+    system: System,
+    (options, ranks): (&Options, usize),
+    summary: &Summary,
+) -> serde_json::Value {
     let state = |measured: &tiercel_pic::Measured| {
         json!({
             "electric": measured.fields[0],

@@ -237,11 +237,8 @@ mod tests {
                     .collect::<Vec<_>>()
             };
             let links = [link(&curve()), link(&curve())];
-            let hardware = Hardware {
-                threads: chance.usize(2..6),
-                ranks: chance.usize(1..3),
-                ..socket(&links)
-            };
+            let hardware =
+                Hardware { threads: chance.usize(2..6), ranks: chance.usize(1..3), ..socket(&links) };
             let some = Interval {
                 bytes_in: chance.f64() * GB,
                 bytes_out: if chance.bool() { 0.0 } else { chance.f64() * GB },

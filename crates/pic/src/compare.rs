@@ -239,13 +239,21 @@ fn conclude<R: Real>(
         if system != System::AllFast && found.is_none() {
             let slow = Slow::measured(&racer.scene.machine, options.copiers.unwrap_or(1))?;
             let emulated = racer.scene.simulation.store().emulated();
-            found = Some((slow, racer.scene.needs, racer.scene.fast, racer.scene.simulation.particles(), emulated));
+            found = Some((
+                slow,
+                racer.scene.needs,
+                racer.scene.fast,
+                racer.scene.simulation.particles(),
+                emulated,
+            ));
         }
         entries.push((system, Ok(racer.finish(*before, steps)?)));
     }
     let Some((slow, needs, fast, particles, emulated)) = found else {
         let why = entries.iter().find_map(|(_, entry)| entry.as_ref().err().cloned());
-        return Err(PicError::Nothing { why: why.unwrap_or_else(|| "there is none but all-fast".to_string()) });
+        return Err(PicError::Nothing {
+            why: why.unwrap_or_else(|| "there is none but all-fast".to_string()),
+        });
     };
     let used = bytes_of::<R>(NUMBERS * particles as usize);
     let best = entries.iter().find_map(|(_, entry)| entry.as_ref().ok()).map_or(0.0, Entry::best);

@@ -98,8 +98,9 @@ impl Probe {
     /// In fast memory.
     fn new(m: &mut Manager<Host>) -> Result<Probe, PicError> {
         let object = m.create(Some("probe"), PROBE)?;
-        let region =
-            |m: &mut Manager<Host>, tier| m.allocate_in(tier, ZoneId::MAIN, PROBE).map_err(|_| m.no_room(object, tier));
+        let region = |m: &mut Manager<Host>, tier| {
+            m.allocate_in(tier, ZoneId::MAIN, PROBE).map_err(|_| m.no_room(object, tier))
+        };
         let (fast, slow) = (region(m, TierId(0))?, region(m, TierId(1))?);
         m.set_primary(object, fast)?;
         m.link(fast, slow)?;

@@ -9,8 +9,8 @@ use crate::deck::{Deck, Precision};
 use crate::error::PicError;
 use crate::page::Moment;
 use crate::picture::Picture;
-use crate::simd::Real;
 use crate::scene::{Amount, Scene};
+use crate::simd::Real;
 use crate::simulation::{Measured, PHASES, Simulation, Times};
 use crate::system::{Needs, System};
 use crate::team::Team;
@@ -152,7 +152,8 @@ fn run_in<R: Real>(
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Summary, PicError> {
     let steps = options.steps.unwrap_or(deck.steps);
-    let Scene { mut simulation, needs, fast, mut staff, resumed, .. } = Scene::<R>::open(deck, options, team)?;
+    let Scene { mut simulation, needs, fast, mut staff, resumed, .. } =
+        Scene::<R>::open(deck, options, team)?;
     let mut measured: Vec<Measured> = Vec::new();
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());

@@ -11,11 +11,11 @@ use crate::absorb::{self, Absorber};
 use crate::batch::{NUMBERS, Single};
 use crate::cell::Around;
 use crate::error::PicError;
+use crate::halo;
 use crate::hash::Hash;
 use crate::parcel::{self, Arrivals, Outbox, Parcel, Pass, Tally};
 use crate::setup::Setup;
 use crate::simd::{Level, Real, level};
-use crate::halo;
 use crate::store::{Kind, Placement, Store, Use};
 use crate::team::{Halo, Team};
 use crate::yee::{CURRENTS, FIELDS};
@@ -188,7 +188,10 @@ impl<R: Real> Simulation<R> {
     ) -> Result<Simulation<R>, PicError> {
         let (kinds, layers) = (setup.species.len(), setup.grid.layers());
         if team.size() > layers {
-            let why = format!("{} of them cannot share {layers} layers of tiles along z: `tile` in [grid]", team.size());
+            let why = format!(
+                "{} of them cannot share {layers} layers of tiles along z: `tile` in [grid]",
+                team.size()
+            );
             return Err(PicError::Team { why });
         }
         let halos = [halo::fields(&setup, &team), halo::tiles(&setup, &team)];
@@ -523,7 +526,11 @@ impl<R: Real> Simulation<R> {
                 let mut bytes = Vec::new();
                 for object in simulation.memories[layer].into_iter().flatten() {
                     let touched = simulation.store.manager().size(object)?;
-                    bytes.extend_from_slice(&simulation.numbers_of(Use { object, writes: false, touched })?);
+                    bytes.extend_from_slice(&simulation.numbers_of(Use {
+                        object,
+                        writes: false,
+                        touched,
+                    })?);
                 }
                 Ok(bytes)
             })?;

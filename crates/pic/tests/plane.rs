@@ -51,7 +51,8 @@ fn vacuum_waves_have_the_grids_dispersion_in_a_plane() {
     // In the plane: the discrete curl of a wave of `By`, which has no divergence.
     let spacing = simulation.setup().grid.spacing;
     let (dx, dz) = ((kx / 2.0).sin() / spacing[0], (kz / 2.0).sin() / spacing[2]);
-    let along = |x: f64, z: f64| [dz * (kx * x).cos() * (kz * z).sin(), -dx * (kx * x).sin() * (kz * z).cos()];
+    let along =
+        |x: f64, z: f64| [dz * (kx * x).cos() * (kz * z).sin(), -dx * (kx * x).sin() * (kz * z).cos()];
     let places = |at: usize| ((at % nx) as f64, (at / nx) as f64);
     let mut layer_first = 0;
     simulation

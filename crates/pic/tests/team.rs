@@ -96,7 +96,8 @@ fn a_restart_may_have_other_ranks() {
     let path: PathBuf = std::env::temp_dir().join(format!("tiercel-team-{}.ckpt", std::process::id()));
     let whole = run(&deck, &options(), &mut |_| true).expect("a run");
     // Three begin, two go on, and one ends it.
-    let part = |steps| Options { checkpoint: Some(path.clone()), resume: true, steps: Some(steps), ..options() };
+    let part =
+        |steps| Options { checkpoint: Some(path.clone()), resume: true, steps: Some(steps), ..options() };
     together(3, &deck, &part(15));
     together(2, &deck, &part(20));
     let last = run(&deck, &part(32), &mut |_| true).expect("a run");
@@ -107,6 +108,7 @@ fn a_restart_may_have_other_ranks() {
 #[test]
 fn more_ranks_than_layers_are_refused() {
     let link = Channels::ranks(7).swap_remove(6);
-    let error = run_with(&closed(1), &options(), Team::of(Box::new(link)), &mut |_| true).expect_err("too many");
+    let error =
+        run_with(&closed(1), &options(), Team::of(Box::new(link)), &mut |_| true).expect_err("too many");
     assert!(error.to_string().contains("7 of them cannot share 6 layers"), "{error}");
 }

@@ -196,7 +196,12 @@ fn table(out: &mut String, arguments: &Compare, threads: usize, found: &Comparis
     )?;
     let (read, write) = found.throttled;
     let emulated = format!(": emulated, memory slowed down to {read} read and {write} write");
-    writeln!(out, "  slow memory  {}{}\n", arguments.slow, if found.emulated { emulated } else { String::new() })?;
+    writeln!(
+        out,
+        "  slow memory  {}{}\n",
+        arguments.slow,
+        if found.emulated { emulated } else { String::new() }
+    )?;
     writeln!(
         out,
         "  {:<12} {:>8} {:>8} {:>8} {:>9} {:>10} {:>10} {:>11} {:>8}  copiers",
@@ -231,7 +236,8 @@ fn table(out: &mut String, arguments: &Compare, threads: usize, found: &Comparis
         roofline.bound(),
         roofline.crossing
     )?;
-    let both = |seconds: f64| if seconds > 0.0 { format!(", both {:.1}", seconds * 1e3) } else { String::new() };
+    let both =
+        |seconds: f64| if seconds > 0.0 { format!(", both {:.1}", seconds * 1e3) } else { String::new() };
     writeln!(
         out,
         "               computing {:.1}, reading {:.1}, writing {:.1}{}, processors {:.1} ms",

@@ -112,4 +112,3 @@ pub(super) struct OutputFile {
     #[serde(default)]
     pub(super) particles: bool,
 }
-

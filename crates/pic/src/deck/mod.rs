@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use crate::grid::{Boundary, Grid};
 use crate::laser::Laser;
-use crate::openpmd::Format;
 use crate::load::{Loading, Profile, Start, Wave};
+use crate::openpmd::Format;
 use crate::setup::{Push, Setup, Species, Window};
 
 mod file;
@@ -114,12 +114,11 @@ impl Deck {
         }
         let every = file.output.every.as_ref().map(|at| source.count("every", at, 1)).transpose()?;
         let measure = file.output.measure.as_ref().map_or(Ok(10), |at| source.count("measure", at, 1))?;
-        let format =
-            named(&source, "format", &file.output.format, "json and hdf5", |name| match name {
-                "json" => Some(Format::Json),
-                "hdf5" => Some(Format::Hdf5),
-                _ => None,
-            })?;
+        let format = named(&source, "format", &file.output.format, "json and hdf5", |name| match name {
+            "json" => Some(Format::Json),
+            "hdf5" => Some(Format::Hdf5),
+            _ => None,
+        })?;
         let density =
             file.units.density.as_ref().map_or(Ok(1e24), |at| source.positive("density", at, false))?;
         Ok(Deck {

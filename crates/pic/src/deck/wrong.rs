@@ -98,7 +98,12 @@ impl Source<'_> {
         DeckError { line: self.line(at.span().start), what }
     }
 
-    pub(super) fn number<T: std::fmt::Debug>(&self, key: &'static str, at: &Spanned<T>, must: &str) -> DeckError {
+    pub(super) fn number<T: std::fmt::Debug>(
+        &self,
+        key: &'static str,
+        at: &Spanned<T>,
+        must: &str,
+    ) -> DeckError {
         self.wrong(at, Wrong::Number { key, is: format!("{:?}", at.get_ref()), must: must.to_string() })
     }
 
@@ -131,7 +136,12 @@ impl Source<'_> {
     }
 
     /// A finite number above zero, or zero where that is allowed.
-    pub(super) fn positive(&self, key: &'static str, at: &Spanned<f64>, zero: bool) -> Result<f64, DeckError> {
+    pub(super) fn positive(
+        &self,
+        key: &'static str,
+        at: &Spanned<f64>,
+        zero: bool,
+    ) -> Result<f64, DeckError> {
         let x = *at.get_ref();
         let ok = x.is_finite() && (x > 0.0 || zero && x == 0.0);
         if ok {
@@ -171,4 +181,3 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
-

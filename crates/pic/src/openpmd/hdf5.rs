@@ -211,16 +211,19 @@ mod tests {
     /// A file's parts are where they are said to be: the root's header, its link, and numbers behind it.
     #[test]
     fn what_is_written_is_where_it_is_said_to_be() {
-        let root = Node::default().with("E", Node::default().holding(vec![2, 3], (0..6).map(f64::from).collect()));
+        let root =
+            Node::default().with("E", Node::default().holding(vec![2, 3], (0..6).map(f64::from).collect()));
         let file = bytes(&root);
         let address = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("8 bytes")) as usize;
         assert_eq!(address(28), file.len());
         let root = address(36);
         assert_eq!(&file[root..root + 6], b"OHDR\x02\x02");
-        let name = (root..file.len()).find(|at| file[*at..].starts_with(&[1, 1, 1, 0, b'E'])).expect("a link") + 5;
+        let name =
+            (root..file.len()).find(|at| file[*at..].starts_with(&[1, 1, 1, 0, b'E'])).expect("a link") + 5;
         let dataset = address(name);
         assert_eq!(&file[dataset..dataset + 4], b"OHDR");
-        let layout = (dataset..root).find(|at| file[*at..].starts_with(&[8, 18, 0, 0, 3, 1])).expect("a layout") + 6;
+        let layout =
+            (dataset..root).find(|at| file[*at..].starts_with(&[8, 18, 0, 0, 3, 1])).expect("a layout") + 6;
         let data = address(layout);
         assert_eq!(address(layout + 8), 48);
         let numbers: Vec<f64> = file[data..data + 48]

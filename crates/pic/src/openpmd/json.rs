@@ -7,8 +7,7 @@ use super::tree::{Node, Says};
 /// The text of a file.
 pub(crate) fn text(root: &Node) -> String {
     let mut value = node(root);
-    value["platform_byte_widths"] =
-        json!({ "DOUBLE": 8, "FLOAT": 4, "UINT": 4, "ULONGLONG": 8, "CHAR": 1 });
+    value["platform_byte_widths"] = json!({ "DOUBLE": 8, "FLOAT": 4, "UINT": 4, "ULONGLONG": 8, "CHAR": 1 });
     value.to_string()
 }
 

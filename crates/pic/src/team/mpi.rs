@@ -90,8 +90,9 @@ impl Mpi {
             format!("no MPI was found: none of {}; Debian has one in libopenmpi3", NAMES.join(", "))
         })?;
         // SAFETY: what is asked for are addresses of Open MPI's objects, which are not followed here; MPICH has none of that name.
-        let object =
-            |name: &str| unsafe { library.get::<*const c_void>(name.as_bytes()) }.ok().map(|at| at.into_raw() as usize);
+        let object = |name: &str| {
+            unsafe { library.get::<*const c_void>(name.as_bytes()) }.ok().map(|at| at.into_raw() as usize)
+        };
         let open_mpi = object("ompi_mpi_comm_world\0").zip(object("ompi_mpi_byte\0"));
         // MPICH's numbers are part of the interface that its kin share.
         let (world, byte) = open_mpi.unwrap_or((0x4400_0000, 0x4c00_010d));

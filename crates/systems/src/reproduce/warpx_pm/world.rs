@@ -1,7 +1,9 @@
 //! The simulated iteration: what of a problem is where, what each phase computes and moves, and what is fitted.
 
 use tiercel_core::copiers::{Hardware, Interval};
-use tiercel_core::{Access, Bytes, Machine, Manager, Nanos, ObjectId, Operand, Step, TierId, Traffic};
+use tiercel_core::{
+    Access, Bandwidth, Bytes, Machine, Manager, Nanos, ObjectId, Operand, Step, TierId, Traffic,
+};
 use tiercel_pic::Passes;
 use tiercel_pic::store::{Housed, Kind, Placement};
 use tiercel_pic::system::{Needs, System};
@@ -102,10 +104,16 @@ fn slower(helpers: usize) -> f64 {
     [1.0, 1.05, 1.1, 1.25, 1.35][helpers.min(4)]
 }
 
+/// What the cache of memory mode writes back in a second, by CachedArrays' Figures 5 and 6, which come to 6 to 12 GB/s: conflicts evict
+/// lines in no order, faster than kernels' own stores and slower than copies.
+const CACHE_WRITES: Bandwidth = Bandwidth(9e9);
+
 /// Kernels take what they compute and what they move, which hide each other as on persistent memory. Loads and stores of
-/// kernels reach what the machine's file says of them, and so do the lines that the cache of memory mode fills and writes back: they
-/// follow the kernels' own order, as in the reproduction of CachedArrays.
-struct Both;
+/// kernels reach what the machine's file says of them.
+struct Both {
+    /// Whether what is written to persistent memory are lines of the cache.
+    cache: bool,
+}
 
 impl KernelTime for Both {
     fn time(&self, machine: &Machine, kernel: &Kernel, _: &[TierId]) -> Nanos {
@@ -119,6 +127,9 @@ impl KernelTime for Both {
             if let Some(known) = known {
                 (tier.read, tier.write) =
                     (known.read.unwrap_or(tier.read), known.write.unwrap_or(tier.write));
+            }
+            if self.cache && t.tier == machine.slowest() {
+                tier.write = CACHE_WRITES;
             }
             tier.flow(t.read.0 as f64, t.write.0 as f64)
         };
@@ -178,7 +189,7 @@ impl World {
                 (Box::new(Housed(Box::new(Ial::new(period)))), Passes::Two, None)
             }
         };
-        let sim = Sim::with_times(machine.clone(), Both);
+        let sim = Sim::with_times(machine.clone(), Both { cache: who == Who::Pic(System::MemoryMode) });
         let mut world = World {
             manager: Manager::new(machine, sim),
             placement,
@@ -418,4 +429,3 @@ pub(super) fn chosen(problem: &Problem, costs: Costs) -> Result<usize, String> {
     };
     hardware.choose(&interval).map(|found| found.threads).map_err(|error| error.to_string())
 }
-
