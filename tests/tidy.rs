@@ -39,6 +39,7 @@ const UNSAFE: &[&str] = &[
     "crates/pages/tests/preloaded.rs",
     "crates/pic/src/simd/avx2.rs",
     "crates/pic/src/store.rs",
+    "crates/pic/src/team/mpi.rs",
     "crates/plan/src/exact/highs.rs",
     "crates/policies/tests/same_bits.rs",
     "crates/policies/tests/silent.rs",

@@ -1,10 +1,11 @@
 //! `tiercel pic`: particle-in-cell plasma simulation, on as much fast memory as there is.
 
 mod bench;
+mod compare;
 
 use std::fmt::Write;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tiercel_core::{Backing, Bandwidth, Bytes};
 use tiercel_pic::deck::{Deck, Precision};
-use tiercel_pic::run::{Amount, Options, Progress, Summary, run as simulate};
+use tiercel_pic::run::{Options, Progress, Summary, run_with as simulate};
+use tiercel_pic::scene::Amount;
+use tiercel_pic::simulation::PHASES;
 use tiercel_pic::system::System;
+use tiercel_pic::team::{Team, mpi::Mpi};
 use tiercel_session::{Fast, cores};
 
 use crate::amounts::{self, count};
@@ -42,6 +46,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Run(Box<Run>),
+    Compare(Box<compare::Compare>),
     Bench(bench::Bench),
 }
 
@@ -88,6 +93,9 @@ struct Run {
     /// Threads that copy, in each direction [default: what the model of WarpX-PM finds best after the second iteration]
     #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     copiers: Option<usize>,
+    /// Share the run with the other ranks that mpirun has started, each with a part of the layers of tiles along z
+    #[arg(long)]
+    mpi: bool,
     #[command(flatten)]
     answer: Answer,
 }
@@ -119,28 +127,38 @@ fn watch_for_interrupts() -> anyhow::Result<()> {
     ctrlc::set_handler(handler).context("cannot watch for interrupts")
 }
 
+/// Reads a deck; a seed other than zero counts instead of its own.
+fn read(path: &Path, seed: u64) -> Result<Deck, Failure> {
+    let wrong = |error: String| Failure::usage(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut deck = Deck::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    if seed != 0 {
+        deck.setup.seed = seed;
+    }
+    Ok(deck)
+}
+
+fn amount(fast: Fast) -> Amount {
+    match fast {
+        Fast::Share(share) => Amount::Share(share),
+        Fast::Amount(bytes) => Amount::Bytes(bytes),
+        Fast::All => Amount::Share(1.0),
+    }
+}
+
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let arguments = match &arguments.what {
         What::Run(arguments) => arguments,
+        What::Compare(arguments) => return Ok(compare::run(arguments)?),
         What::Bench(arguments) => return Ok(bench::run(arguments)?),
     };
-    let text = std::fs::read_to_string(&arguments.deck)
-        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
-    let mut deck = Deck::parse(&text)
-        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
-    if arguments.answer.seed != 0 {
-        deck.setup.seed = arguments.answer.seed;
-    }
+    let deck = read(&arguments.deck, arguments.answer.seed)?;
     watch_for_interrupts()?;
     let system =
         arguments.system.unwrap_or(if arguments.fast.is_some() { System::Tiercel } else { System::AllFast });
     let options = Options {
-        fast: arguments.fast.map(|fast| match fast {
-            Fast::Share(share) => Amount::Share(share),
-            Fast::Amount(bytes) => Amount::Bytes(bytes),
-            Fast::All => Amount::Share(1.0),
-        }),
+        fast: arguments.fast.map(amount),
         slow: arguments.slow.clone(),
         throttled: arguments.throttle,
         system,
@@ -153,29 +171,60 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         folder: Some(arguments.output.clone()),
         pictures: arguments.html.is_some(),
     };
+    let (team, ends) = if arguments.mpi {
+        let link = Mpi::begin().map_err(Failure::from)?;
+        let ends = link.ends();
+        (Team::of(Box::new(link)), Some(ends))
+    } else {
+        (Team::alone(), None)
+    };
+    let (leads, ranks) = (team.leads(), team.size());
     let mut bar = Bar::new();
     RUNNING.store(true, Ordering::SeqCst);
-    let done = simulate(&deck, &options, &mut |progress| {
-        bar.show(progress);
+    let done = simulate(&deck, &options, team, &mut |progress| {
+        if leads {
+            bar.show(progress);
+        }
         !STOP.load(Ordering::SeqCst)
     });
     bar.clear();
-    let summary = done?;
+    let summary = match (done, ends) {
+        (Ok(summary), Some(ends)) => {
+            ends.finish();
+            summary
+        }
+        (Ok(summary), None) => summary,
+        (Err(error), Some(ends)) => {
+            // The others would wait for this rank for ever.
+            eprintln!("error: {error}");
+            ends.abort(1);
+            return Err(error.into());
+        }
+        (Err(error), None) => return Err(error.into()),
+    };
+    if !leads {
+        return Ok(String::new());
+    }
     if let Some(path) = &arguments.html {
-        let lines = page(arguments, &deck, system, &options, &summary);
+        let lines = page(arguments, &deck, system, (&options, ranks), &summary);
         let title = arguments.deck.display().to_string();
         let html = tiercel_pic::page::page(&title, &lines, &summary.pictures, &summary.history);
         tiercel_run::files::replace(path, html).with_context(|| path.display().to_string())?;
     }
     let text = if arguments.answer.json {
-        format!("{:#}\n", document(&deck, system, &options, &summary))
+        format!("{:#}\n", document(&deck, system, (&options, ranks), &summary))
     } else {
-        page(arguments, &deck, system, &options, &summary)
+        page(arguments, &deck, system, (&options, ranks), &summary)
     };
     Ok(text)
 }
 
-fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -> serde_json::Value {
+fn document(
+    deck: &Deck,
+    system: System,
+    (options, ranks): (&Options, usize),
+    summary: &Summary,
+) -> serde_json::Value {
     let state = |measured: &tiercel_pic::Measured| {
         json!({
             "electric": measured.fields[0],
@@ -194,6 +243,7 @@ fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -
         "precision": match deck.precision { Precision::F32 => "f32", Precision::F64 => "f64" },
         "order": deck.setup.order,
         "threads": options.threads,
+        "ranks": ranks,
         "steps": summary.steps,
         "done": summary.done,
         "resumed": summary.resumed,
@@ -223,7 +273,13 @@ fn document(deck: &Deck, system: System, options: &Options, summary: &Summary) -
     })
 }
 
-fn page(arguments: &Run, deck: &Deck, system: System, options: &Options, summary: &Summary) -> String {
+fn page(
+    arguments: &Run,
+    deck: &Deck,
+    system: System,
+    options: (&Options, usize),
+    summary: &Summary,
+) -> String {
     let mut out = String::new();
     // Writing to a string never fails.
     let _ = lines(&mut out, arguments, deck, system, options, summary);
@@ -235,7 +291,7 @@ fn lines(
     arguments: &Run,
     deck: &Deck,
     system: System,
-    options: &Options,
+    (options, ranks): (&Options, usize),
     summary: &Summary,
 ) -> std::fmt::Result {
     let [x, y, z] = deck.setup.grid.cells;
@@ -249,7 +305,8 @@ fn lines(
         arguments.deck.display(),
         deck.setup.order
     )?;
-    writeln!(out, "  system       {system}, {} threads", options.threads)?;
+    let of = if ranks > 1 { format!(" of each of {ranks} ranks") } else { String::new() };
+    writeln!(out, "  system       {system}, {} threads{of}", options.threads)?;
     let share = 100.0 * summary.fast.0 as f64 / summary.needs.all().0.max(1) as f64;
     writeln!(
         out,
@@ -299,9 +356,11 @@ fn lines(
         )?;
     }
     if matches!(system, System::WarpxPm | System::Tiercel) {
-        let (count, chosen) = summary.copiers;
+        let (counts, chosen) = summary.copiers;
         let how = if chosen { ", as the model of copy threads has it" } else { "" };
-        writeln!(out, "  copiers      {count} in each direction{how}")?;
+        let each: Vec<String> =
+            PHASES.iter().zip(counts).map(|(phase, count)| format!("{phase} {count}")).collect();
+        writeln!(out, "  copiers      {} in each direction{how}", each.join(", "))?;
     }
     let (first, last) = (&summary.first, &summary.last);
     writeln!(

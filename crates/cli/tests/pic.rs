@@ -50,6 +50,31 @@ fn a_deck_has_the_same_result_and_a_page() {
 }
 
 #[test]
+fn a_comparison_has_every_system_and_what_is_possible() {
+    let folder = Folder::new("pic-compare");
+    let (deck, page) = (folder.file("deck.toml", DECK), folder.path("page.html"));
+    let turns = ["--rounds", "1", "--steps", "1", "--threads", "1", "--fast", "80%", "--html", &page];
+    let with = |more: &[&str]| json(&[&["pic", "compare", &deck][..], &turns, more].concat());
+    for slow in ["throttled", &format!("file:{}", std::env::temp_dir().display())] {
+        let found = with(&["--slow", slow, "--throttle", "20GB/s,20GB/s"]);
+        let systems = found["systems"].as_array().expect("a list");
+        assert_eq!(systems.len(), 7, "{slow}");
+        for system in systems {
+            assert!(system["seconds"].as_f64() > Some(0.0), "{slow}: {system}");
+        }
+        assert_eq!((&found["same_results"], &found["measured"]), (&true.into(), &true.into()), "{slow}");
+        let roofline = &found["roofline"];
+        assert!(roofline["seconds"].as_f64() >= roofline["compute"].as_f64(), "{slow}: {roofline}");
+    }
+    let html = std::fs::read_to_string(&page).expect("a page");
+    assert!(html.contains("warpx-pm") && html.contains("what is possible"));
+    let two = with(&["--systems", "tiercel"]);
+    assert_eq!(two["systems"].as_array().map(Vec::len), Some(2));
+    let page = text(&["pic", "compare", &deck, "--rounds", "1", "--steps", "1", "--fast", "80%"]);
+    assert!(page.contains("possible") && page.contains("the same for all"), "{page}");
+}
+
+#[test]
 fn a_bench_says_what_was_measured() {
     let page = text(&["pic", "bench", "--cells", "4", "--steps", "1"]);
     assert!(page.contains("f32, order 1, one pass") && page.contains("f64, order 2, two passes"), "{page}");

@@ -10,6 +10,7 @@
 //! | `machine.rs` | tiers and links, and their TOML form |
 //! | `link.rs` | the paths between tiers: bandwidths by copy threads, and what several of them share |
 //! | `backing.rs` | what is behind a tier on this machine |
+//! | `copiers.rs` | how many threads copy: beside kernels, while they wait, or for an interval that is known |
 //! | `kernels.rs` | what a machine file says of kernels: kinds, and tiers as loads and stores see them |
 //! | `heap.rs` | the allocator over one stretch of memory, and the cheapest window to clear |
 //! | `zone.rs` | the memory of a tier: a heap and named carve-outs of it |
@@ -29,6 +30,7 @@
 
 pub mod backend;
 mod backing;
+pub mod copiers;
 pub mod error;
 pub mod event;
 pub mod heap;
@@ -51,7 +53,7 @@ pub use event::{Cause, Event, Outcome, Stamped, Totals};
 pub use heap::End;
 pub use hint::{Access, Hint};
 pub use kernels::{KernelTier, Kernels, Kind};
-pub use link::{Bus, CopyThreads, Link, WORTHWHILE};
+pub use link::{Bus, CopyThreads, Link};
 pub use machine::{Beside, Compute, Machine, MachineError, Tier};
 pub use manager::{EvictError, Manager};
 pub use object::ObjectId;

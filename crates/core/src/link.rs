@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Bandwidth, Nanos, TierId, text};
 
-/// A copy thread is worth its core as long as it moves this part of what a lone one does.
-pub const WORTHWHILE: f64 = 0.8;
-
 /// A bus or a port that several links go through: all of them together move no more than this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,26 +48,6 @@ impl Link {
     /// The cores that are busy while it copies.
     pub fn cores(&self) -> f64 {
         f64::from(self.threads) * self.busy
-    }
-
-    /// Its number of copy threads for copies beside kernels: the most of its curve with which a core that copies still moves
-    /// nearly as much as one that copies alone ([`WORTHWHILE`]). What copies take from kernels is bytes by what a core moves,
-    /// so fewer threads would take no less, and more would take more. Engines take nothing, and keep what they have.
-    pub fn sparing(&self) -> u32 {
-        let each = |(threads, speed): &(u32, Bandwidth)| speed.0 / f64::from(*threads);
-        let best = self.curve.iter().map(each).fold(0.0, f64::max);
-        let worthwhile = |point: &&(u32, Bandwidth)| each(point) >= WORTHWHILE * best;
-        let most = self.curve.iter().rev().find(worthwhile).map_or(self.threads, |(threads, _)| *threads);
-        if self.busy > 0.0 { most } else { self.threads }
-    }
-
-    /// Its number of copy threads for copies that kernels wait for: the fewest that are as fast as it gets, and no more than
-    /// there are cores.
-    pub fn swiftest(&self, cores: u32) -> u32 {
-        let there = |point: &&(u32, Bandwidth)| point.0 <= cores.max(1);
-        let most = self.curve.iter().filter(there).map(|(_, speed)| speed.0).fold(0.0, f64::max);
-        let found = self.curve.iter().filter(there).find(|(_, speed)| speed.0 >= most);
-        found.filter(|_| self.busy > 0.0).map_or(self.threads, |(threads, _)| *threads)
     }
 
     /// The bandwidth with this many copy threads: the curve's own points, straight lines between them, level

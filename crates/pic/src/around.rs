@@ -48,13 +48,13 @@ fn copy_row<R: Real>(to: &mut [R], from: &[R], origin: isize) {
     }
 }
 
-/// Adds up the currents around all tiles in a layer, tile by tile.
+/// Adds up the currents around all tiles in a layer, tile by tile; those of which nothing is known here are too far away.
 pub(crate) fn gather_currents<R: Real>(setup: &Setup, tiles: &[Tile<R>], layer: usize, to: &mut [R]) {
     let grid = &setup.grid;
     let [nx, ny, nz] = grid.cells;
     let (first, planes) = grid.planes(layer);
     let wrap = |at: isize, n: usize| at.rem_euclid(n as isize) as usize;
-    for (number, tile) in tiles.iter().enumerate() {
+    for (number, tile) in tiles.iter().enumerate().filter(|(_, tile)| !tile.currents.is_empty()) {
         let (start, cells) = grid.extent(number);
         let around = Around::new(cells, setup.order);
         let origin = start.map(|first| first as isize + setup.first() - 1);

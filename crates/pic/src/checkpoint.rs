@@ -18,6 +18,7 @@ use crate::setup::Setup;
 use crate::simd::Real;
 use crate::simulation::{Simulation, Ways};
 use crate::store::{Placement, Store};
+use crate::team::Team;
 
 /// The first line of a checkpoint.
 #[derive(Serialize, Deserialize)]
@@ -56,13 +57,16 @@ pub fn save<R: Real>(simulation: &mut Simulation<R>, path: &Path) -> Result<(), 
         for species in 0..simulation.setup.species.len() {
             let cells = simulation.tiles[tile].parcels[species].counts.len();
             let mut of = vec![0u32; cells];
-            simulation.visit_tile(tile, species, |cell, single: &Single<R>| {
+            let end = simulation.visit_tile(tile, species, |cell, single: &Single<R>| {
                 of[cell] += 1;
                 numbers.extend_from_slice(cast_slice(single));
             })?;
             counts.push(of);
-            high.push(simulation.tiles[tile].parcels[species].high);
+            high.push(end);
         }
+    }
+    if !simulation.leads() {
+        return Ok(());
     }
     let mut hash = Hash::new();
     hash.bytes(&numbers);
@@ -91,6 +95,7 @@ pub fn resume<R: Real>(
     ways: Ways,
     machine: &Machine,
     placement: Box<dyn Placement>,
+    team: Team,
 ) -> Result<Simulation<R>, PicError> {
     let wrong = |why: &str| PicError::Checkpoint { path: path.to_path_buf(), why: why.to_string() };
     let file = std::fs::read(path).map_err(|error| PicError::File { path: path.to_path_buf(), error })?;
@@ -113,14 +118,19 @@ pub fn resume<R: Real>(
         return Err(wrong("it is damaged: its numbers are not those that were written"));
     }
     let numbers: Vec<R> = bytes.chunks_exact(size_of::<R>()).map(pod_read_unaligned).collect();
-    let mut simulation = Simulation::empty(setup, ways, Store::open(machine, placement)?);
+    let mut simulation = Simulation::empty(setup, ways, Store::open(machine, placement)?, team)?;
     let kinds = simulation.setup.species.len();
-    let tiles = simulation.tiles.len();
-    let of = |layer| {
-        let [fields, _, sides, ends] = absorb::objects::<R>(&simulation.setup.grid, layer);
-        (fields + sides + ends) / size_of::<R>()
-    };
-    let fields: usize = (0..simulation.setup.grid.layers()).map(of).sum();
+    let (tiles, own) = (simulation.tiles.len(), simulation.own_tiles());
+    // Where the fields of each layer begin, and then what its ends remember.
+    let of = |layer| absorb::objects::<R>(&simulation.setup.grid, layer).map(|bytes| bytes / size_of::<R>());
+    let (mut begins, mut fields) = ([Vec::new(), Vec::new()], 0);
+    for which in 0..2 {
+        for layer in 0..simulation.setup.grid.layers() {
+            let [all, _, sides, ends] = of(layer);
+            begins[which].push(fields);
+            fields += if which == 0 { all } else { sides + ends };
+        }
+    }
     let particles: usize = header.counts.iter().flatten().map(|count| *count as usize).sum();
     if header.counts.len() != tiles * kinds
         || header.high.len() != tiles * kinds
@@ -137,17 +147,18 @@ pub fn resume<R: Real>(
         }
         let count = counts.iter().map(|count| *count as usize).sum();
         let some: Vec<Single<R>> = singles.by_ref().take(count).collect();
-        simulation.settle(at / kinds, at % kinds, &some, counts, header.high[at])?;
+        if own.contains(&(at / kinds)) {
+            simulation.settle(at / kinds, at % kinds, &some, counts, header.high[at])?;
+        }
     }
     simulation.make_fields()?;
-    let mut left = fields;
-    let mut fill = |all: &mut [R]| {
-        let (mine, rest) = left.split_at(all.len());
-        all.copy_from_slice(mine);
-        left = rest;
-    };
-    simulation.change_fields(|_, all| fill(all))?;
-    simulation.each_memory(fill)?;
+    simulation.change_fields(|layer, all| {
+        all.copy_from_slice(&fields[begins[0][layer]..][..all.len()]);
+    })?;
+    simulation.change_memories(|layer, all| {
+        all.copy_from_slice(&fields[begins[1][layer]..][..all.len()]);
+        begins[1][layer] += all.len();
+    })?;
     simulation.iteration = header.iteration;
     simulation.moved = header.moved;
     Ok(simulation)

@@ -28,15 +28,17 @@ pub enum PicError {
         /// With how much it would run.
         enough: Bytes,
     },
-    /// A system that cannot run on this slow memory.
-    #[error(
-        "{system} works on slow memory directly, and nothing can compute on {slow}; take another system, or another slow memory"
-    )]
-    NotComputable {
-        /// The system.
-        system: String,
-        /// The slow memory.
-        slow: String,
+    /// A comparison in which nobody could take part.
+    #[error("there is nothing to compare: {why}")]
+    Nothing {
+        /// Why the first could not.
+        why: String,
+    },
+    /// Other ranks that cannot be reached, or a deck that they cannot share.
+    #[error("several ranks: {why}")]
+    Team {
+        /// Why not.
+        why: String,
     },
     /// A file that cannot be read or written.
     #[error("{}: {error}", path.display())]

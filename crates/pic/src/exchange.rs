@@ -1,6 +1,6 @@
-//! Between iterations: particles that have left a tile enter the next, tiles get the room that they need, and a window moves on.
+//! Between iterations: particles that have left a tile enter the next, and tiles get the room that they need.
 
-use tiercel_core::{Bytes, ObjectId};
+use tiercel_core::Bytes;
 
 use crate::batch::NUMBERS;
 use crate::error::PicError;
@@ -14,8 +14,10 @@ use crate::store::{Kind, Use};
 impl<R: Real> Simulation<R> {
     /// Hands the particles that have left a tile to the tiles that they enter, and makes room for them.
     pub(crate) fn exchange(&mut self) -> Result<(), PicError> {
+        self.share_tiles()?;
+        let own = self.own_tiles();
         let mut arrivals: Vec<(usize, Vec<Arrivals<R>>)> =
-            self.tiles.iter_mut().map(|tile| std::mem::take(&mut tile.arrivals)).enumerate().collect();
+            own.clone().map(|number| (number, std::mem::take(&mut self.tiles[number].arrivals))).collect();
         let (tiles, grid) = (&self.tiles, &self.setup.grid);
         let mut threads = vec![(); self.ways.threads.max(1)];
         split::each(&mut threads, &mut arrivals, |(), (number, arrivals)| {
@@ -48,7 +50,7 @@ impl<R: Real> Simulation<R> {
         }
         temporary += self.scratch.iter().map(|scratch| scratch.len() * size_of::<R>()).sum::<usize>();
         self.temporaries = self.temporaries.max(Bytes(temporary as u64));
-        for number in 0..self.tiles.len() {
+        for number in own {
             for species in 0..self.setup.species.len() {
                 let tile = &self.tiles[number];
                 let wanted = tile.parcels[species].held + tile.arrivals[species].len();
@@ -80,54 +82,6 @@ impl<R: Real> Simulation<R> {
         self.store.retire(old)?;
         self.store.passed(new)?;
         (tile.objects[species], tile.rooms[species]) = (new, room);
-        Ok(())
-    }
-
-    /// Moves the window on by a layer: the first is dropped, a new one begins at the end, and the particles of those that
-    /// come within are put in. Only layers that begin anew are written.
-    pub(crate) fn move_on(&mut self) -> Result<(), PicError> {
-        let (each, layers) = (self.setup.grid.per_layer(), self.setup.grid.layers());
-        self.tiles.rotate_left(each);
-        self.fields.rotate_left(1);
-        self.currents.rotate_left(1);
-        // What the ends along z remember stays with the ends, and begins anew; the sides go with their layers.
-        let ends: Vec<_> = self.memories.iter().map(|of| of[1]).collect();
-        self.memories.rotate_left(1);
-        self.memories.iter_mut().zip(&ends).for_each(|(of, ends)| of[1] = *ends);
-        self.moved += 1;
-        let last = layers - 1;
-        let new = [Some(self.fields[last]), Some(self.currents[last]), self.memories[last][0]];
-        for object in new.into_iter().flatten().chain(ends.into_iter().flatten()) {
-            self.clear(object)?;
-        }
-        let live = self.setup.live(2);
-        let (first, end) = (live.start / self.setup.grid.tile[2], live.end / self.setup.grid.tile[2]);
-        let shift = self.shift() as i64;
-        for layer in [first - 1, end - 1] {
-            for tile in layer * each..(layer + 1) * each {
-                for object in std::mem::take(&mut self.tiles[tile].objects) {
-                    self.store.retire(object)?;
-                }
-                self.tiles[tile].rooms.clear();
-                for species in 0..self.setup.species.len() {
-                    self.tiles[tile].arrivals[species].clear();
-                    let parcel = &mut self.tiles[tile].parcels[species];
-                    (parcel.raw, parcel.left) = (false, 0);
-                    let (singles, counts) = self.setup.load(species, tile, shift);
-                    self.settle(tile, species, &singles, counts, false)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets all numbers of an object to zero.
-    fn clear(&mut self, object: ObjectId) -> Result<(), PicError> {
-        let touched = self.store.manager().size(object)?;
-        self.store.run::<R, ()>(&[Use { object, writes: true, touched }], |views| {
-            views.into_iter().for_each(|view| view.write().fill(R::ZERO));
-        })?;
-        self.store.passed(object)?;
         Ok(())
     }
 }

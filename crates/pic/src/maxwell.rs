@@ -14,7 +14,7 @@ impl<R: Real> Simulation<R> {
     /// The energies of the electric and the magnetic field.
     pub fn field_energies(&mut self) -> Result<[f64; 2], PicError> {
         let mut energies = [0.0; 2];
-        for layer in 0..self.fields.len() {
+        for layer in self.own() {
             let reads = [self.field_use(layer, false)];
             let of = self.store.run::<R, [f64; 2]>(&reads, |views| {
                 let mut of = [0.0; 2];
@@ -70,7 +70,7 @@ impl<R: Real> Simulation<R> {
     pub(crate) fn advance_magnetic(&mut self, closes: bool) -> Result<(), PicError> {
         let rates = Rates::new(&self.setup.grid, self.setup.grid.step / 2.0);
         let layers = self.fields.len();
-        for layer in 0..layers {
+        for layer in self.own() {
             let (extents, next) = (self.extents(layer), (layer + 1) % layers);
             let planes = self.extents(next)[2];
             let mut uses = vec![self.field_use(layer, true)];
@@ -104,7 +104,7 @@ impl<R: Real> Simulation<R> {
     pub(crate) fn advance_electric(&mut self) -> Result<(), PicError> {
         let rates = Rates::new(&self.setup.grid, self.setup.grid.step);
         let layers = self.fields.len();
-        for layer in 0..layers {
+        for layer in self.own() {
             let (extents, under) = (self.extents(layer), (layer + layers - 1) % layers);
             let planes = self.extents(under)[2];
             let places = self.setup.grid.layer_places(layer);

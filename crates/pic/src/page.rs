@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::compare::{Comparison, Entry};
 use crate::picture::{Picture, escaped};
 
 /// An iteration, for the timeline.
@@ -44,16 +45,60 @@ fn chart(title: &str, points: &[u64], series: &[(&str, &str, Vec<f64>)]) -> Stri
     out
 }
 
-/// The page, with lines of text as the run's own summary.
-pub fn page(title: &str, summary: &str, pictures: &[Picture], history: &[Moment]) -> String {
-    let mut html = format!(
+/// How every page begins: its title, and lines of text.
+fn head(title: &str, summary: &str) -> String {
+    format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title><style>body{{font:15px system-ui,sans-serif;\
          max-width:1000px;margin:2em auto;padding:0 1em}}pre{{background:#f4f4f4;padding:1em;overflow:auto}}figure{{margin:1.5em 0}}\
          img{{width:100%;image-rendering:pixelated;border:1px solid #ccc}}svg{{width:100%;border:1px solid #ccc}}.axes{{color:#666;\
          font-size:13px}}</style><h1>{0}</h1><pre>{1}</pre>",
         escaped(title),
         escaped(summary)
+    )
+}
+
+/// The page of a comparison: the seconds of an iteration as bars, the best round and the median, and a line at what is possible.
+pub fn contest(title: &str, summary: &str, found: &Comparison) -> String {
+    let mut html = head(title, summary);
+    let ran: Vec<&Entry> = found.entries.iter().filter_map(|(_, entry)| entry.as_ref().ok()).collect();
+    let most = ran.iter().map(|entry| entry.median()).fold(found.roofline.floor(), f64::max).max(1e-12);
+    let (left, width, row) = (120.0, 760.0, 34.0);
+    let height = row * ran.len() as f64 + 8.0;
+    let _ = write!(
+        html,
+        "<h2>Time of an iteration</h2><p>bars: the best round; pale: the median; the line: what is possible, {:.4} s, bound by {}</p>\
+         <svg viewBox=\"0 0 900 {height}\" role=\"img\">",
+        found.roofline.floor(),
+        escaped(found.roofline.bound())
     );
+    for (at, entry) in ran.iter().enumerate() {
+        let y = row * at as f64 + 6.0;
+        let long = |seconds: f64| seconds / most * width * 0.88;
+        let _ = write!(
+            html,
+            "<text x=\"4\" y=\"{:.1}\" font-size=\"15\">{}</text><rect x=\"{left}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"22\" \
+             fill=\"#c9dcec\"/><rect x=\"{left}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"22\" fill=\"#1f6fb5\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"13\">{:.4} s</text>",
+            y + 16.0,
+            escaped(&entry.system.to_string()),
+            long(entry.median()),
+            long(entry.best()),
+            left + long(entry.median()) + 6.0,
+            y + 16.0,
+            entry.best()
+        );
+    }
+    let line = left + found.roofline.floor() / most * width * 0.88;
+    let _ = write!(
+        html,
+        "<line x1=\"{line:.1}\" x2=\"{line:.1}\" y1=\"0\" y2=\"{height}\" stroke=\"#c0392b\" stroke-width=\"2\"/></svg></html>\n"
+    );
+    html
+}
+
+/// The page, with lines of text as the run's own summary.
+pub fn page(title: &str, summary: &str, pictures: &[Picture], history: &[Moment]) -> String {
+    let mut html = head(title, summary);
     html.push_str("<h2>At the end</h2>");
     pictures.iter().for_each(|picture| html.push_str(&picture.figure()));
     html.push_str("<h2>While it ran</h2>");

@@ -5,6 +5,7 @@ use crate::around::look_around;
 use crate::batch::NUMBERS;
 use crate::cell::{Around, Motion};
 use crate::error::PicError;
+use crate::halo::seen_from;
 use crate::parcel::{Memory, Pass, Sweep, Tally, With};
 use crate::push::{Boris, HigueraCary, Vay};
 use crate::setup::Push;
@@ -16,19 +17,6 @@ use crate::store::Use;
 use crate::yee::FIELDS;
 
 impl<R: Real> Simulation<R> {
-    /// The layers that the particles of a layer see.
-    fn seen_from(&self, layer: usize) -> Vec<usize> {
-        let grid = &self.setup.grid;
-        let (first, planes) = grid.planes(layer);
-        let start = first as isize + self.setup.first() - 1;
-        let wide = (planes + self.setup.order + 2) as isize;
-        let plane = |z: isize| z.rem_euclid(grid.cells[2] as isize) as usize / grid.tile[2];
-        let mut layers: Vec<usize> = (start..start + wide).map(plane).collect();
-        layers.sort_unstable();
-        layers.dedup();
-        layers
-    }
-
     /// Tiles of a layer that are worked on at once: as many as the batch allows, one at least.
     fn groups(&self, layer: usize) -> Vec<std::ops::Range<usize>> {
         let each = self.setup.grid.per_layer();
@@ -48,14 +36,14 @@ impl<R: Real> Simulation<R> {
 
     /// One pass over all particles.
     pub(crate) fn pass(&mut self, pass: Pass, measure: bool) -> Result<(), PicError> {
-        let layers = self.setup.grid.layers();
         let groups: Vec<_> =
-            (0..layers).flat_map(|layer| self.groups(layer).into_iter().map(move |g| (layer, g))).collect();
+            self.own().flat_map(|layer| self.groups(layer).into_iter().map(move |g| (layer, g))).collect();
         for (at, (layer, group)) in groups.iter().enumerate() {
             if at == 0 {
                 self.expect(group.clone())?;
             }
-            if let Some((_, next)) = groups.get(at + 1) {
+            // After the last come the first again, in the next pass: they arrive beside the fields.
+            if let Some((_, next)) = groups.get(at + 1).or(groups.first()).filter(|_| groups.len() > 1) {
                 self.expect(next.clone())?;
             }
             self.work(pass, measure, *layer, group.clone())?;
@@ -88,7 +76,7 @@ impl<R: Real> Simulation<R> {
         layer: usize,
         group: std::ops::Range<usize>,
     ) -> Result<(), PicError> {
-        let seen = self.seen_from(layer);
+        let seen = seen_from(&self.setup, layer);
         let mut uses = Vec::new();
         for tile in group.clone() {
             let tile = &self.tiles[tile];

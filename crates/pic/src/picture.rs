@@ -210,8 +210,12 @@ pub fn pictures<R: Real>(simulation: &mut Simulation<R>) -> Result<Vec<Picture>,
             (low, high) = (low.min(momentum), high.max(momentum));
         })?;
         made.push(picture(format!("density of {name}"), density, false));
-        if low > high {
+        // What the rank that leads has seen is what there is.
+        if simulation.team().led(low > high)? {
             continue;
+        }
+        if low > high {
+            (low, high) = (0.0, 1.0);
         }
         if high - low < 1e-9 {
             (low, high) = (low - 1e-3, high + 1e-3);

@@ -93,16 +93,20 @@ impl Placement for Cached {
     }
 
     fn traffic(&mut self, m: &mut Manager, operands: &[Operand]) -> Option<Vec<Traffic>> {
-        let (mut slow, mut fast) = ([0, 0], 0);
+        let (mut slow, mut fast) = ([0, 0], [0, 0]);
         for operand in operands {
             let Some(place) = m.place(operand.object) else { continue };
-            let [read, written, found] = self.access(place, operand.bytes, operand.access.writes());
+            let writes = operand.access.writes();
+            let [read, written, found] = self.access(place, operand.bytes, writes);
             slow = [slow[0] + read, slow[1] + written];
-            fast += read + found;
+            // Tags lie beside the lines: each access reads one, found or not. What is missed is filled in, and what goes is read.
+            let touched = read + found;
+            fast[0] += touched + written;
+            fast[1] += read + if writes { touched } else { 0 };
         }
         m.count_cached(Bytes(slow[0]), Bytes(slow[1]));
         Some(vec![
-            Traffic { tier: TierId(0), read: Bytes(fast), write: Bytes::ZERO },
+            Traffic { tier: TierId(0), read: Bytes(fast[0]), write: Bytes(fast[1]) },
             Traffic { tier: m.machine().slowest(), read: Bytes(slow[0]), write: Bytes(slow[1]) },
         ])
     }
@@ -125,8 +129,10 @@ pub struct Zones {
 pub struct Ferry {
     name: &'static str,
     zones: Zones,
-    /// Whether particles stay in fast memory where there is room beside everything else.
-    stays: bool,
+    /// The share of particles that stay in fast memory, as there is room beside everything else.
+    stays: f64,
+    /// The bytes that were to stay by now, and do not yet.
+    credit: f64,
     kinds: HashMap<ObjectId, Kind>,
     /// Objects that are in the migration zone for a while.
     visiting: HashSet<ObjectId>,
@@ -137,10 +143,21 @@ pub struct Ferry {
 }
 
 impl Ferry {
-    /// A placement of this name with these zones.
-    pub fn new(name: &'static str, zones: Zones, stays: bool) -> Ferry {
+    /// A placement of this name with these zones, under which such a share of particles stays.
+    pub fn new(name: &'static str, zones: Zones, stays: f64) -> Ferry {
         let (kinds, visiting) = (HashMap::new(), HashSet::new());
-        Ferry { name, zones, stays, kinds, visiting, carved: None, overflow: Bytes::ZERO }
+        Ferry { name, zones, stays, credit: 0.0, kinds, visiting, carved: None, overflow: Bytes::ZERO }
+    }
+
+    /// Whether the next particles stay: as many as there is room for, evenly among those that cross, so that copies have all of
+    /// a pass to be made beside.
+    fn stay(&mut self, m: &Manager, size: Bytes) -> bool {
+        self.credit += self.stays * size.0 as f64;
+        let stays = self.stays > 0.0 && self.credit >= size.0 as f64 * 0.5 && self.leaves_room(m, size);
+        if stays {
+            self.credit -= size.0 as f64;
+        }
+        stays
     }
 
     /// The zones of fast memory, set aside when the first object is placed: the temporaries', and that of migration.
@@ -249,7 +266,7 @@ impl Placement for Ferry {
         let (size, slowest) = (m.size(object)?, m.machine().slowest());
         let fast = match kind {
             Kind::Fields => true,
-            Kind::Particles => self.stays && self.leaves_room(m, size),
+            Kind::Particles => self.stay(m, size),
         };
         if kind == Kind::Fields {
             self.zones.fields = self.zones.fields.saturating_sub(size);

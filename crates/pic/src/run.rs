@@ -5,27 +5,16 @@ use std::time::{Duration, Instant};
 
 use tiercel_core::{Backing, Bandwidth, Bytes};
 
-use crate::batch::NUMBERS;
-use crate::cell::Around;
-use crate::copiers::{Hardware, Interval, SPARE};
 use crate::deck::{Deck, Precision};
 use crate::error::PicError;
 use crate::page::Moment;
 use crate::picture::Picture;
+use crate::scene::{Amount, Scene};
 use crate::simd::Real;
-use crate::simulation::{Measured, Simulation, Times, Ways, bytes_of, room_for};
-use crate::system::{Needs, System, machine};
-use crate::yee::{CURRENTS, FIELDS};
-use crate::{absorb, checkpoint, openpmd, picture, rates};
-
-/// An amount of fast memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Amount {
-    /// A share of all that a run needs.
-    Share(f64),
-    /// So many bytes.
-    Bytes(Bytes),
-}
+use crate::simulation::{Measured, PHASES, Simulation, Times};
+use crate::system::{Needs, System};
+use crate::team::Team;
+use crate::{checkpoint, openpmd, picture};
 
 /// How a deck is run.
 #[derive(Clone, Debug)]
@@ -112,8 +101,8 @@ pub struct Summary {
     pub moved: (Bytes, Bytes),
     /// How long kernels waited for copies.
     pub stalled: Duration,
-    /// How many threads copied in each direction, and whether the model chose them.
-    pub copiers: (u32, bool),
+    /// How many threads copied in each direction, by phase ([`PHASES`]), and whether the model chose them.
+    pub copiers: ([u32; PHASES.len()], bool),
     /// Whether the slow tier is memory slowed down.
     pub emulated: bool,
     /// What each iteration took.
@@ -139,105 +128,35 @@ pub fn run(
     options: &Options,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Summary, PicError> {
+    run_with(deck, options, Team::alone(), watch)
+}
+
+/// Runs a deck, or the part of it that is this rank's: all ranks end together if one of them is to. What the summary says of all
+/// particles and of results is right on the rank that leads; times and memory are each rank's own.
+pub fn run_with(
+    deck: &Deck,
+    options: &Options,
+    team: Team,
+    watch: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Summary, PicError> {
     match deck.precision {
-        Precision::F32 => run_in::<f32>(deck, options, watch),
-        Precision::F64 => run_in::<f64>(deck, options, watch),
+        Precision::F32 => run_in::<f32>(deck, options, team, watch),
+        Precision::F64 => run_in::<f64>(deck, options, team, watch),
     }
-}
-
-/// What a deck needs of memory: as it begins, or where a window comes to in so many steps, as far as what is loaded tells.
-pub fn needs<R: Real>(deck: &Deck, threads: usize, steps: u64) -> Needs {
-    let (setup, grid) = (&deck.setup, &deck.setup.grid);
-    let mut needs = Needs::default();
-    let (each, layers) = (grid.per_layer(), grid.layers());
-    let mut room = |tile: usize, shift: i64| {
-        let mut all = Bytes::ZERO;
-        for species in 0..setup.species.len() {
-            let (singles, _) = setup.load::<R>(species, tile, shift);
-            all += bytes_of::<R>(NUMBERS * room_for(singles.len())).round_up(Bytes(4096)).unwrap_or_default();
-        }
-        needs.tile = needs.tile.max(all);
-        all
-    };
-    let sum = |tiles: &mut dyn Iterator<Item = Bytes>| tiles.fold(Bytes::ZERO, |sum, one| sum + one);
-    let mut held: Vec<Bytes> = (0..layers)
-        .map(|layer| sum(&mut (layer * each..(layer + 1) * each).map(|tile| room(tile, 0))))
-        .collect();
-    let mut most = sum(&mut held.iter().copied());
-    if setup.window.is_some() {
-        // Layers come in at one end and go at the other.
-        let live = setup.live(2);
-        let (first, last) = (live.start / grid.tile[2], live.end / grid.tile[2] - 1);
-        for moved in 1..=setup.moved(steps) as i64 {
-            held.rotate_left(1);
-            held[..first].fill(Bytes::ZERO);
-            let shift = moved * grid.tile[2] as i64;
-            held[last] = sum(&mut (last * each..(last + 1) * each).map(|tile| room(tile, shift)));
-            most = most.max(sum(&mut held.iter().copied()));
-        }
-    }
-    needs.particles = most;
-    for tile in 0..grid.tiles().iter().product() {
-        let cells = grid.extent(tile).1;
-        needs.metadata +=
-            Bytes((cells.iter().product::<usize>() * 4 + 1024) as u64) * setup.species.len() as u64;
-        needs.temporaries += bytes_of::<R>(CURRENTS * Around::new(cells, setup.order).len());
-    }
-    // Room for those who cross.
-    needs.temporaries += Bytes(most.0 / 16);
-    needs.temporaries += bytes_of::<R>(threads * FIELDS * Around::new(grid.tile, setup.order).len());
-    for layer in 0..grid.layers() {
-        for bytes in absorb::objects::<R>(grid, layer).map(|bytes| Bytes(bytes as u64)) {
-            needs.fields += bytes.round_up(Bytes(4096)).unwrap_or(bytes);
-        }
-    }
-    needs
-}
-
-/// The fast memory with which everything fits.
-fn ample(needs: &Needs) -> Bytes {
-    Bytes(needs.all().0 * 3 / 2 + (8 << 20))
 }
 
 fn run_in<R: Real>(
     deck: &Deck,
     options: &Options,
+    team: Team,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Summary, PicError> {
     let steps = options.steps.unwrap_or(deck.steps);
-    let needs = needs::<R>(deck, options.threads, steps);
-    let fast = match (options.system, options.fast) {
-        (System::AllFast, _) | (_, None) => ample(&needs),
-        (_, Some(Amount::Share(share))) => Bytes((needs.all().0 as f64 * share) as u64),
-        (_, Some(Amount::Bytes(bytes))) => bytes,
-    };
-    // Threads that copy beside those that compute: the model may choose as many as there are to spare.
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()).max(options.threads);
-    let spare = cores.saturating_sub(1).clamp(1, SPARE) as u32;
-    let moves = matches!(options.system, System::WarpxPm | System::Tiercel);
-    let asks = options.copiers.is_none() && moves && spare > 1 && !matches!(options.slow, Backing::File(_));
-    let mut copiers = (options.copiers.unwrap_or(1), options.copiers.is_none() && moves);
-    let opened = if asks { spare } else { copiers.0 };
-    let machine = machine(&needs, fast, options.slow.clone(), options.throttled, opened);
-    let curves = asks.then(|| rates::measure(&machine, spare)).transpose()?;
-    let wired = options.system.wire(&needs, &machine)?;
-    let ways = Ways { threads: options.threads, passes: wired.passes, batch: wired.batch, ..Ways::default() };
-    let mut resumed = None;
-    let mut simulation = match &options.checkpoint {
-        Some(path) if options.resume && path.exists() => {
-            let simulation =
-                checkpoint::resume::<R>(path, deck.setup.clone(), ways, &machine, wired.placement)?;
-            resumed = Some(simulation.iteration());
-            simulation
-        }
-        _ => Simulation::<R>::new(deck.setup.clone(), ways, &machine, wired.placement)?,
-    };
+    let Scene { mut simulation, needs, fast, mut staff, resumed, .. } =
+        Scene::<R>::open(deck, options, team)?;
     let mut measured: Vec<Measured> = Vec::new();
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());
-    if asks {
-        simulation.store().copy_with(1);
-    }
     let (mut go_on, mut history, mut so_far) = (true, Vec::new(), before);
     while simulation.iteration() < steps && go_on {
         let iteration = simulation.iteration();
@@ -249,7 +168,6 @@ fn run_in<R: Real>(
         let wanted =
             iteration.is_multiple_of(deck.output.measure) || iteration == begun || iteration + 1 == steps;
         let (clock, updates) = (Instant::now(), simulation.updates());
-        let before = [simulation.store().busy().0, simulation.store().behind().0];
         let found = simulation.iterate(wanted)?;
         let took = clock.elapsed();
         wall += took;
@@ -257,23 +175,7 @@ fn run_in<R: Real>(
             timed = (timed.0 + simulation.updates() - updates, timed.1 + took);
         }
         let totals = simulation.store().totals_moved();
-        if let (Some([inward, outward]), 1) = (&curves, iteration - begun) {
-            // The second iteration is what the model goes by.
-            let compute = (simulation.store().busy().0 - before[0]) as f64 / 1e9;
-            let behind = (simulation.store().behind().0 - before[1]) as f64;
-            let interval = Interval {
-                bytes_in: totals.0.saturating_sub(so_far.0).0 as f64,
-                bytes_out: totals.1.saturating_sub(so_far.1).0 as f64,
-                compute,
-                compute_bandwidth: behind / compute.max(1e-9),
-            };
-            let (bandwidth_in, bandwidth_out) = (inward.clone(), outward.clone());
-            let hardware = Hardware { bandwidth_in, bandwidth_out, threads: cores, ranks: 1 };
-            if let Ok(chosen) = hardware.choose(&interval) {
-                copiers.0 = chosen.threads as u32;
-                simulation.store().copy_with(copiers.0);
-            }
-        }
+        staff.after(&mut simulation, iteration - begun);
         history.push(Moment {
             iteration,
             took: took.as_secs_f64(),
@@ -298,6 +200,9 @@ fn run_in<R: Real>(
         }
         let rate = simulation.updates() as f64 / wall.as_secs_f64().max(1e-9);
         go_on = watch(Progress { done, steps, updates_per_second: rate });
+        if simulation.team().size() > 1 {
+            go_on = simulation.team().agree(go_on)?;
+        }
     }
     if let (Some(_), Some(folder)) = (deck.output.every, &options.folder) {
         write(&mut simulation, deck, folder)?;
@@ -309,6 +214,12 @@ fn run_in<R: Real>(
     let rate = if timed.0 > 0 { timed } else { (simulation.updates(), wall) };
     let (first, last) =
         (measured.first().cloned().unwrap_or_default(), measured.last().cloned().unwrap_or_default());
+    let rate = rate.0 as f64 / rate.1.as_secs_f64().max(1e-9);
+    let particles = simulation.particles() as f64;
+    let sums = match simulation.team().size() {
+        1 => vec![particles, rate],
+        _ => simulation.team().sum(&[particles, rate])?,
+    };
     let pictures = if options.pictures { picture::pictures(&mut simulation)? } else { Vec::new() };
     let emulated = simulation.store().emulated();
     Ok(Summary {
@@ -316,8 +227,8 @@ fn run_in<R: Real>(
         done: simulation.iteration() - begun,
         interrupted: simulation.iteration() < steps,
         resumed,
-        particles: simulation.particles(),
-        updates_per_second: rate.0 as f64 / rate.1.as_secs_f64().max(1e-9),
+        particles: sums[0] as u64,
+        updates_per_second: sums[1],
         energy_drift: if first.energy() > 0.0 { last.energy() / first.energy() - 1.0 } else { 0.0 },
         output_hash: simulation.hash()?,
         first,
@@ -330,7 +241,7 @@ fn run_in<R: Real>(
         moved: (totals.0.saturating_sub(before.0), totals.1.saturating_sub(before.1)),
         stalled: Duration::from_nanos(totals.2.saturating_sub(before.2).0),
         emulated: emulated && options.system != System::AllFast,
-        copiers,
+        copiers: (staff.copiers, staff.chosen),
         history,
         pictures,
     })
@@ -338,6 +249,7 @@ fn run_in<R: Real>(
 
 fn write<R: Real>(simulation: &mut Simulation<R>, deck: &Deck, folder: &Path) -> Result<(), PicError> {
     std::fs::create_dir_all(folder).map_err(|error| PicError::File { path: folder.to_path_buf(), error })?;
-    let path = folder.join(format!("iteration_{:08}.json", simulation.iteration()));
-    openpmd::write(simulation, deck.density, deck.output.particles, &path)
+    let format = deck.output.format;
+    let path = folder.join(format!("iteration_{:08}.{}", simulation.iteration(), format.ending()));
+    openpmd::write(simulation, deck.density, (format, deck.output.particles), &path)
 }

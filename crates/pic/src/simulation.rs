@@ -11,11 +11,13 @@ use crate::absorb::{self, Absorber};
 use crate::batch::{NUMBERS, Single};
 use crate::cell::Around;
 use crate::error::PicError;
+use crate::halo;
 use crate::hash::Hash;
 use crate::parcel::{self, Arrivals, Outbox, Parcel, Pass, Tally};
 use crate::setup::Setup;
 use crate::simd::{Level, Real, level};
 use crate::store::{Kind, Placement, Store, Use};
+use crate::team::{Halo, Team};
 use crate::yee::{CURRENTS, FIELDS};
 
 /// How often particles cross memory in an iteration.
@@ -95,8 +97,27 @@ pub struct Times {
     pub exchange: f64,
 }
 
+/// What a part of an iteration computed and copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// How long its kernels took, but for what they waited, in seconds.
+    pub compute: f64,
+    /// Bytes that came to fast memory meanwhile.
+    pub bytes_in: f64,
+    /// Bytes that left it.
+    pub bytes_out: f64,
+    /// Bytes that kernels moved on slow memory themselves.
+    pub behind: f64,
+}
+
+/// The parts of an iteration, each with its own number of copy threads: push, deposit, fields.
+pub const PHASES: [&str; 3] = ["push", "deposit", "fields"];
+
 /// A simulation.
 pub struct Simulation<R: Real> {
+    /// Who works on it, and what ranks need of each other: fields, and tiles.
+    pub(crate) team: Team,
+    pub(crate) halos: [Halo; 2],
     pub(crate) setup: Setup,
     pub(crate) ways: Ways,
     pub(crate) store: Store,
@@ -112,6 +133,10 @@ pub struct Simulation<R: Real> {
     /// How many layers the window has moved on.
     pub(crate) moved: u64,
     pub(crate) times: Times,
+    /// What each part of the last iteration did.
+    works: [Work; PHASES.len()],
+    /// How many threads copy in each part, if somebody said.
+    copiers: Option<[u32; PHASES.len()]>,
     /// The most bytes that were short-lived at once.
     pub(crate) temporaries: Bytes,
     /// Particle updates so far.
@@ -131,9 +156,20 @@ impl<R: Real> Simulation<R> {
         machine: &Machine,
         placement: Box<dyn Placement>,
     ) -> Result<Simulation<R>, PicError> {
+        Simulation::with_team(setup, ways, machine, placement, Team::alone())
+    }
+
+    /// The same, or the part of it that is this rank's.
+    pub fn with_team(
+        setup: Setup,
+        ways: Ways,
+        machine: &Machine,
+        placement: Box<dyn Placement>,
+        team: Team,
+    ) -> Result<Simulation<R>, PicError> {
         let store = Store::open(machine, placement)?;
-        let mut simulation = Simulation::empty(setup, ways, store);
-        for tile in 0..simulation.tiles.len() {
+        let mut simulation = Simulation::empty(setup, ways, store, team)?;
+        for tile in simulation.own_tiles() {
             for species in 0..simulation.setup.species.len() {
                 let (singles, counts) = simulation.setup.load(species, tile, 0);
                 simulation.settle(tile, species, &singles, counts, false)?;
@@ -144,8 +180,22 @@ impl<R: Real> Simulation<R> {
     }
 
     /// Tiles without particles, and no fields yet.
-    pub(crate) fn empty(setup: Setup, ways: Ways, store: Store) -> Simulation<R> {
-        let kinds = setup.species.len();
+    pub(crate) fn empty(
+        setup: Setup,
+        ways: Ways,
+        store: Store,
+        team: Team,
+    ) -> Result<Simulation<R>, PicError> {
+        let (kinds, layers) = (setup.species.len(), setup.grid.layers());
+        if team.size() > layers {
+            let why = format!(
+                "{} of them cannot share {layers} layers of tiles along z: `tile` in [grid]",
+                team.size()
+            );
+            return Err(PicError::Team { why });
+        }
+        let halos = [halo::fields(&setup, &team), halo::tiles(&setup, &team)];
+        let (own, each) = (team.own(layers), setup.grid.per_layer());
         let tile = |number: usize| {
             let cells = setup.grid.extent(number).1;
             let around = Around::new(cells, setup.order).len();
@@ -157,14 +207,16 @@ impl<R: Real> Simulation<R> {
                 arrivals: (0..kinds).map(|_| Arrivals::default()).collect(),
                 outboxes: (0..kinds).map(|_| std::array::from_fn(|_| Vec::new())).collect(),
                 tallies: vec![Tally::default(); kinds],
-                currents: vec![R::ZERO; CURRENTS * around],
+                currents: vec![R::ZERO; if own.contains(&(number / each)) { CURRENTS * around } else { 0 }],
             }
         };
         let tiles = (0..setup.grid.tiles().iter().product()).map(tile).collect();
         let largest = FIELDS * Around::new(setup.grid.tile, setup.order).len();
         let scratch = (0..ways.threads.max(1)).map(|_| vec![R::ZERO; largest]).collect();
         let absorber = Absorber::new(&setup.grid);
-        Simulation {
+        Ok(Simulation {
+            team,
+            halos,
             setup,
             ways,
             store,
@@ -177,23 +229,23 @@ impl<R: Real> Simulation<R> {
             iteration: 0,
             moved: 0,
             times: Times::default(),
+            works: [Work::default(); PHASES.len()],
+            copiers: None,
             temporaries: Bytes::ZERO,
             updates: 0,
-        }
+        })
     }
 
-    /// Fields and currents of all layers, zero.
+    /// Fields and currents of all layers, zero. Of what is not here there is one number, to have a name.
     pub(crate) fn make_fields(&mut self) -> Result<(), PicError> {
+        let (own, rank) = (self.own(), self.team.rank());
         for layer in 0..self.setup.grid.layers() {
-            let places = self.setup.grid.layer_places(layer);
-            self.fields.push(self.store.create::<R>(
-                &format!("fields.{layer}"),
-                Kind::Fields,
-                FIELDS * places,
-            )?);
+            let here = own.contains(&layer) || self.halos[0].needs(rank, layer);
+            let numbers = if here { FIELDS * self.setup.grid.layer_places(layer) } else { 1 };
+            self.fields.push(self.store.create::<R>(&format!("fields.{layer}"), Kind::Fields, numbers)?);
         }
         for layer in 0..self.setup.grid.layers() {
-            let places = self.setup.grid.layer_places(layer);
+            let places = if own.contains(&layer) { self.setup.grid.layer_places(layer) } else { 1 };
             let name = format!("currents.{layer}");
             self.currents.push(self.store.create::<R>(&name, Kind::Fields, CURRENTS * places)?);
         }
@@ -202,7 +254,7 @@ impl<R: Real> Simulation<R> {
             let mut memory = |which: &str, bytes: usize| {
                 let name = format!("absorber.{which}.{layer}");
                 let made = || self.store.create::<R>(&name, Kind::Fields, bytes / size_of::<R>());
-                (bytes > 0).then(made).transpose()
+                (bytes > 0 && own.contains(&layer)).then(made).transpose()
             };
             let one = [memory("sides", sides)?, memory("ends", ends)?];
             self.memories.push(one);
@@ -244,32 +296,59 @@ impl<R: Real> Simulation<R> {
         }
         let energies = if measure { Some(self.field_energies()?) } else { None };
         let begun = clock.elapsed().as_secs_f64();
-        let clock = std::time::Instant::now();
         self.updates += self.particles();
-        match self.ways.passes {
-            Passes::One => self.pass(Pass::Both, measure)?,
-            Passes::Two => self.pass(Pass::Push, measure)?,
+        let two = self.ways.passes == Passes::Two;
+        let first = if two { Pass::Push } else { Pass::Both };
+        self.times.push += self.phase(0, |simulation| simulation.pass(first, measure))?;
+        if two {
+            self.times.deposit += self.phase(1, |simulation| simulation.pass(Pass::Deposit, false))?;
         }
-        let push = clock.elapsed().as_secs_f64();
-        let clock = std::time::Instant::now();
-        if self.ways.passes == Passes::Two {
-            self.pass(Pass::Deposit, false)?;
-        }
-        let deposit = clock.elapsed().as_secs_f64();
         let clock = std::time::Instant::now();
         self.exchange()?;
-        let exchange = clock.elapsed().as_secs_f64();
-        let clock = std::time::Instant::now();
-        self.advance_magnetic(false)?;
-        self.advance_electric()?;
-        self.advance_magnetic(true)?;
+        self.times.exchange += clock.elapsed().as_secs_f64();
+        let fields = self.phase(2, |simulation| {
+            simulation.advance_magnetic(false)?;
+            simulation.share_fields()?;
+            simulation.advance_electric()?;
+            simulation.share_fields()?;
+            simulation.advance_magnetic(true)?;
+            simulation.share_fields()
+        })?;
+        self.times.fields += begun + fields;
         self.iteration += 1;
         self.store.iteration_ended(self.temporaries)?;
-        self.times.fields += begun + clock.elapsed().as_secs_f64();
-        self.times.push += push;
-        self.times.deposit += deposit;
-        self.times.exchange += exchange;
-        Ok(energies.map(|fields| self.measured(fields)))
+        energies.map(|fields| self.measured(fields)).transpose()
+    }
+
+    /// Does a part of an iteration with its number of copy threads; how long it took, in seconds.
+    fn phase(
+        &mut self,
+        phase: usize,
+        part: impl FnOnce(&mut Simulation<R>) -> Result<(), PicError>,
+    ) -> Result<f64, PicError> {
+        if let Some(copiers) = self.copiers {
+            self.store.copy_with(copiers[phase]);
+        }
+        let state = |store: &Store| {
+            let (fetched, evicted, _) = store.totals_moved();
+            [store.busy().0 as f64 / 1e9, fetched.0 as f64, evicted.0 as f64, store.behind().0 as f64]
+        };
+        let (clock, before) = (std::time::Instant::now(), state(&self.store));
+        part(self)?;
+        let after = state(&self.store);
+        let [compute, bytes_in, bytes_out, behind] = std::array::from_fn(|at| after[at] - before[at]);
+        self.works[phase] = Work { compute, bytes_in, bytes_out, behind };
+        Ok(clock.elapsed().as_secs_f64())
+    }
+
+    /// What each part of the last iteration computed and copied ([`PHASES`]).
+    pub fn works(&self) -> [Work; PHASES.len()] {
+        self.works
+    }
+
+    /// From now on so many threads copy in each part of an iteration, in each direction.
+    pub fn copy_with(&mut self, copiers: [u32; PHASES.len()]) {
+        self.copiers = Some(copiers);
     }
 
     /// Iterations that are done.
@@ -316,22 +395,36 @@ impl<R: Real> Simulation<R> {
         self.tiles.iter().map(|tile| of(tile) as u64).sum()
     }
 
-    /// What was measured, from the energies of fields and the tallies of tiles in their order.
-    fn measured(&self, fields: [f64; 2]) -> Measured {
+    /// What was measured, from the energies of fields and the tallies of tiles in their order, over all ranks.
+    fn measured(&mut self, fields: [f64; 2]) -> Result<Measured, PicError> {
         let mut all = vec![Tally::default(); self.setup.species.len()];
         for tile in &self.tiles {
             all.iter_mut().zip(&tile.tallies).for_each(|(sum, tally)| sum.add(tally));
         }
+        let mut numbers = fields.to_vec();
+        for tally in &all {
+            numbers.extend([tally.weight, tally.kinetic[0], tally.kinetic[1]]);
+            numbers.extend(tally.momentum);
+        }
+        let sums = if self.team.size() > 1 { self.team.sum(&numbers)? } else { numbers };
+        let (fields, each) = sums.split_at(2);
+        let tally = |sums: &[f64]| Tally {
+            weight: sums[0],
+            kinetic: [sums[1], sums[2]],
+            momentum: [sums[3], sums[4], sums[5]],
+        };
+        let all: Vec<Tally> = each.chunks_exact(6).map(tally).collect();
         let zip = all.iter().zip(&self.setup.species);
-        Measured {
-            fields,
+        Ok(Measured {
+            fields: [fields[0], fields[1]],
             kinetic: zip.clone().map(|(t, s)| s.mass * 0.5 * (t.kinetic[0] + t.kinetic[1])).collect(),
             momentum: zip.clone().map(|(t, s)| t.momentum.map(|p| s.mass * p)).collect(),
             charge: zip.map(|(t, s)| s.charge * t.weight).collect(),
-        }
+        })
     }
 
-    /// Calls `visit` with every particle of a species: its cell in the grid, and its numbers.
+    /// Calls `visit` with every particle of a species: its cell in the grid, and its numbers. Of several ranks the one that leads
+    /// sees those of all, and all must call it.
     pub fn visit(
         &mut self,
         species: usize,
@@ -347,8 +440,28 @@ impl<R: Real> Simulation<R> {
         Ok(())
     }
 
-    /// The same for a tile, with the number of the cell in it.
+    /// The same for a tile, with the number of the cell in it; which end of its memory it uses.
     pub(crate) fn visit_tile(
+        &mut self,
+        number: usize,
+        species: usize,
+        mut visit: impl FnMut(usize, &Single<R>),
+    ) -> Result<bool, PicError> {
+        if self.team.size() == 1 {
+            self.visit_here(number, species, visit)?;
+            return Ok(self.tiles[number].parcels[species].high);
+        }
+        let layer = number / self.setup.grid.per_layer();
+        let said = self.tell(layer, |simulation| simulation.pack_particles(number, species))?;
+        let Some(bytes) = said else { return Ok(false) };
+        let (high, counts, singles) = self.unpack_particles(number, &mut halo::Reader::new(&bytes))?;
+        let cells = counts.iter().enumerate().flat_map(|(cell, count)| (0..*count).map(move |_| cell));
+        cells.zip(&singles).for_each(|(cell, single)| visit(cell, single));
+        Ok(high)
+    }
+
+    /// The same for a tile of this rank.
+    pub(crate) fn visit_here(
         &mut self,
         number: usize,
         species: usize,
@@ -366,7 +479,7 @@ impl<R: Real> Simulation<R> {
         Ok(())
     }
 
-    /// A fingerprint of all fields and particles: equal for equal bits.
+    /// A fingerprint of all fields and particles: equal for equal bits. Of several ranks the one that leads has it.
     pub fn hash(&mut self) -> Result<u64, PicError> {
         let mut hash = Hash::new();
         self.layers(false, |_, all| hash.bytes(bytemuck::cast_slice(all)))?;
@@ -382,12 +495,21 @@ impl<R: Real> Simulation<R> {
         Ok(hash.value())
     }
 
-    /// Calls `visit` with the fields of every layer, or its currents: all places of a component after those of another.
+    /// Calls `visit` with the fields of every layer, or its currents: all places of a component after those of another. Of several
+    /// ranks the one that leads sees those of all, and all must call it.
     pub fn layers(&mut self, currents: bool, mut visit: impl FnMut(usize, &[R])) -> Result<(), PicError> {
         for layer in 0..self.fields.len() {
             let mut one = self.field_use(layer, false);
             if currents {
                 one.object = self.currents[layer];
+                one.touched = bytes_of::<R>(CURRENTS * self.setup.grid.layer_places(layer));
+            }
+            if self.team.size() > 1 {
+                let said = self.tell(layer, |simulation| simulation.numbers_of(one))?;
+                if let Some(bytes) = said {
+                    visit(layer, &halo::collected::<R>(&bytes));
+                }
+                continue;
             }
             self.store
                 .run::<R, ()>(&[one], |views| views.into_iter().for_each(|view| visit(layer, view.read())))?;
@@ -396,28 +518,56 @@ impl<R: Real> Simulation<R> {
         Ok(())
     }
 
-    /// Calls `visit` with what the absorbing ends remember, layer by layer.
-    pub(crate) fn each_memory(&mut self, mut visit: impl FnMut(&mut [R])) -> Result<(), PicError> {
-        for object in self.memories.clone().into_iter().flatten().flatten() {
-            let touched = self.store.manager().size(object)?;
-            self.store.run::<R, ()>(&[Use { object, writes: true, touched }], |views| {
-                views.into_iter().for_each(|view| visit(view.write()));
+    /// Calls `visit` with what the absorbing ends remember, layer by layer: at the sides, and at the ends along z. Of several ranks
+    /// the one that leads sees those of all.
+    pub(crate) fn each_memory(&mut self, mut visit: impl FnMut(&[R])) -> Result<(), PicError> {
+        for layer in 0..self.memories.len() {
+            let said = self.tell(layer, |simulation| {
+                let mut bytes = Vec::new();
+                for object in simulation.memories[layer].into_iter().flatten() {
+                    let touched = simulation.store.manager().size(object)?;
+                    bytes.extend_from_slice(&simulation.numbers_of(Use {
+                        object,
+                        writes: false,
+                        touched,
+                    })?);
+                }
+                Ok(bytes)
             })?;
-            self.store.passed(object)?;
+            if let Some(bytes) = said.filter(|bytes| !bytes.is_empty()) {
+                visit(&halo::collected::<R>(&bytes));
+            }
         }
         Ok(())
     }
 
-    /// Lets `change` change the fields of every layer.
+    /// Lets `change` change what the absorbing ends of this rank's layers remember: the sides of a layer, then its ends.
+    pub(crate) fn change_memories(
+        &mut self,
+        mut change: impl FnMut(usize, &mut [R]),
+    ) -> Result<(), PicError> {
+        for layer in self.own() {
+            for object in self.memories[layer].into_iter().flatten() {
+                let touched = self.store.manager().size(object)?;
+                self.store.run::<R, ()>(&[Use { object, writes: true, touched }], |views| {
+                    views.into_iter().for_each(|view| change(layer, view.write()));
+                })?;
+                self.store.passed(object)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets `change` change the fields of every layer of this rank.
     pub fn change_fields(&mut self, mut change: impl FnMut(usize, &mut [R])) -> Result<(), PicError> {
-        for layer in 0..self.fields.len() {
+        for layer in self.own() {
             let one = self.field_use(layer, true);
             self.store.run::<R, ()>(&[one], |views| {
                 views.into_iter().for_each(|view| change(layer, view.write()))
             })?;
             self.store.passed(one.object)?;
         }
-        Ok(())
+        self.share_fields()
     }
 }
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use tiercel_core::{Backing, Bandwidth, Bytes, Link, Machine, Nanos, Tier, TierId};
 
 use crate::error::PicError;
+use crate::paged::{Keeps, Paged};
 use crate::placement::{Cached, Ferry, Fixed, Zones};
 use crate::simulation::Passes;
 use crate::store::Placement;
@@ -72,6 +73,8 @@ pub struct Needs {
     pub metadata: Bytes,
     /// The particles of the tile that has most.
     pub tile: Bytes,
+    /// The fields and currents of the layer that has most.
+    pub layer: Bytes,
 }
 
 impl Needs {
@@ -99,10 +102,10 @@ impl System {
     pub fn wire(self, needs: &Needs, machine: &Machine) -> Result<Wired, PicError> {
         let (fast, slow) = (machine.tiers[0].capacity, machine.slowest());
         let slow_tier = machine.tier(slow);
-        let direct = !matches!(self, System::AllFast | System::WarpxPm | System::Tiercel);
-        if direct && !slow_tier.computable {
-            let slow = slow_tier.backing.to_string();
-            return Err(PicError::NotComputable { system: self.to_string(), slow });
+        if !slow_tier.computable
+            && let Some(keeps) = self.keeps()
+        {
+            return self.paged(keeps, needs, fast);
         }
         let two = Wired {
             placement: Box::new(Fixed { name: "", tiers: Vec::new() }),
@@ -122,7 +125,7 @@ impl System {
                 let Needs { metadata, temporaries, fields, .. } = *needs;
                 let zones = Zones { metadata, temporaries, migration: Bytes::ZERO, fields };
                 self.enough(fast, short, "what is short-lived")?;
-                Wired { placement: Box::new(Ferry::new("static", zones, false)), ..two }
+                Wired { placement: Box::new(Ferry::new("static", zones, 0.0)), ..two }
             }
             System::WarpxPm | System::Tiercel => {
                 // Fields first if nothing can compute on slow memory; then batches as large as a quarter of the rest allows.
@@ -141,9 +144,32 @@ impl System {
                 let ours = self == System::Tiercel;
                 let name = if ours { "tiercel" } else { "warpx-pm" };
                 let passes = if ours { Passes::One } else { Passes::Two };
-                Wired { placement: Box::new(Ferry::new(name, zones, ours)), passes, batch: Some(batch) }
+                let room = rest.saturating_sub(migration).0 as f64;
+                let stays = if ours { (room / needs.particles.0.max(1) as f64).min(1.0) } else { 0.0 };
+                Wired { placement: Box::new(Ferry::new(name, zones, stays)), passes, batch: Some(batch) }
             }
         })
+    }
+
+    /// What a baseline keeps in fast memory where nothing can compute on the slow one.
+    fn keeps(self) -> Option<Keeps> {
+        match self {
+            System::SlowOnly => Some(Keeps::Nothing),
+            System::FirstTouch => Some(Keeps::First),
+            System::MemoryMode => Some(Keeps::Last),
+            System::Static => Some(Keeps::Fields),
+            System::AllFast | System::WarpxPm | System::Tiercel => None,
+        }
+    }
+
+    /// A baseline whose objects come when kernels ask for them.
+    fn paged(self, keeps: Keeps, needs: &Needs, fast: Bytes) -> Result<Wired, PicError> {
+        // What a kernel uses: a tile, or a layer's fields and currents and its neighbours' fields; and one tile that leaves.
+        let reserve = Bytes((needs.tile.0 * 2).max(needs.layer.0 * 3) + needs.tile.0 / 2) + needs.layer * 3;
+        self.enough(fast, reserve, "a tile at work and one on its way back, beside the fields around it,")?;
+        let name = System::ALL.iter().find(|(_, system)| *system == self).map_or("", |(name, _)| name);
+        let placement = Box::new(Paged::new(name, keeps, reserve));
+        Ok(Wired { placement, passes: Passes::Two, batch: Some(needs.tile) })
     }
 
     fn enough(self, fast: Bytes, wanted: Bytes, what: &'static str) -> Result<(), PicError> {

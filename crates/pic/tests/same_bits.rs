@@ -2,7 +2,8 @@
 
 use tiercel_core::{Backing, Bandwidth, Bytes};
 use tiercel_pic::deck::Deck;
-use tiercel_pic::run::{Amount, Options, run};
+use tiercel_pic::run::{Options, run};
+use tiercel_pic::scene::Amount;
 use tiercel_pic::simd::Level;
 use tiercel_pic::system::{Needs, System, machine};
 use tiercel_pic::{Passes, Real, Simulation, Ways};

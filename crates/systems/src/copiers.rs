@@ -1,9 +1,8 @@
 //! How many threads copy, for each direction and system, where cores do it and so cannot compute meanwhile.
 //!
-//! Copies that kernels wait for may have every core; copies beside kernels should have those that move nearly as much as a lone
-//! one would ([`Link::sparing`](tiercel_core::Link::sparing)). A planner says which of the two it makes. What a policy does is
-//! found by playing it: each way is simulated, and the fastest is taken, so that every system is at its best. (WarpX-PM asks the
-//! same in section 7.4.2; its model, for copies that are known beforehand, is in `crates/pic/src/copiers.rs`.)
+//! The answers are `tiercel_core::copiers`': copies that kernels wait for may have every core; copies beside kernels should have those
+//! that move nearly as much as a lone one would. A planner says which of the two it makes. What a policy does is found by playing
+//! it: each way is simulated, and the fastest is taken, so that every system is at its best.
 
 use std::collections::BTreeSet;
 

@@ -3,91 +3,20 @@
 //! Everything is in the units of a plasma of the reference density: lengths in `c/ωp`, times in `1/ωp`, momenta in `mc`.
 //! What is wrong is said with its line, and an unknown key with the one that was probably meant.
 
-use serde::Deserialize;
 use toml::Spanned;
 
 use crate::grid::{Boundary, Grid};
 use crate::laser::Laser;
 use crate::load::{Loading, Profile, Start, Wave};
+use crate::openpmd::Format;
 use crate::setup::{Push, Setup, Species, Window};
 
-/// What is wrong with a deck.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("line {line}: {what}")]
-pub struct DeckError {
-    /// The line, counted from one.
-    pub line: usize,
-    /// What is wrong there.
-    pub what: Wrong,
-}
+mod file;
+mod wrong;
 
-/// What can be wrong with a deck.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Wrong {
-    /// Not TOML, or a value of another kind.
-    #[error("{0}")]
-    Text(String),
-    /// A key that nothing knows.
-    #[error("there is no key `{key}` here{}; there are {}", nearest.as_ref().map_or(String::new(), |key| format!(", did you mean `{key}`?")), known.join(", "))]
-    Key {
-        /// The key.
-        key: String,
-        /// The one that is spelt most like it.
-        nearest: Option<String>,
-        /// All that there are.
-        known: Vec<String>,
-    },
-    /// A number that makes no sense.
-    #[error("`{key}` is {is}, and must be {must}")]
-    Number {
-        /// Its key.
-        key: &'static str,
-        /// What it is.
-        is: String,
-        /// What it must be.
-        must: String,
-    },
-    /// A name that nothing has.
-    #[error("`{key}` is `{is}`; there are {known}")]
-    Name {
-        /// The key.
-        key: &'static str,
-        /// The name.
-        is: String,
-        /// All that there are.
-        known: &'static str,
-    },
-    /// A time step with which waves grow without bound.
-    #[error(
-        "a step of {step} is beyond Courant's limit of {limit:.6} for these cells; `courant = 0.99` in [grid] takes 0.99 of it"
-    )]
-    Courant {
-        /// The step.
-        step: f64,
-        /// The limit.
-        limit: f64,
-    },
-    /// Ends that absorb everything.
-    #[error(
-        "the ends absorb {absorber} cells each{}, and leave none of the {cells} cells along {axis}; more cells or a smaller `absorber` in [grid] would do", if *whole > 1 { format!(", in whole tiles of {whole}") } else { String::new() }
-    )]
-    NoCells {
-        /// The axis.
-        axis: char,
-        /// Its cells.
-        cells: usize,
-        /// How many absorb at either end.
-        absorber: usize,
-        /// The cells that a window drops at once; one without a window.
-        whole: usize,
-    },
-    /// A window that cannot move.
-    #[error("{0}")]
-    Window(String),
-    /// Two species of one name.
-    #[error("there are two species called `{0}`")]
-    Twice(String),
-}
+use file::{DeckFile, Ends, GridFile, LaserFile, SpeciesFile, WindowFile};
+use wrong::Source;
+pub use wrong::{DeckError, Wrong};
 
 /// A deck.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,162 +52,20 @@ pub struct Output {
     pub measure: u64,
     /// Whether particles are written, too.
     pub particles: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeckFile {
-    #[serde(default)]
-    seed: u64,
-    precision: Option<Spanned<String>>,
-    order: Option<Spanned<i64>>,
-    pusher: Option<Spanned<String>>,
-    steps: Spanned<i64>,
-    #[serde(default)]
-    units: UnitsFile,
-    grid: Spanned<GridFile>,
-    #[serde(default)]
-    species: Vec<SpeciesFile>,
-    #[serde(default)]
-    laser: Vec<LaserFile>,
-    window: Option<Spanned<WindowFile>>,
-    #[serde(default)]
-    output: OutputFile,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UnitsFile {
-    density: Option<Spanned<f64>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GridFile {
-    cells: Spanned<[i64; 3]>,
-    length: Spanned<[f64; 3]>,
-    tile: Option<Spanned<[i64; 3]>>,
-    step: Option<Spanned<f64>>,
-    courant: Option<Spanned<f64>>,
-    boundary: Option<Spanned<Ends>>,
-    absorber: Option<Spanned<i64>>,
-}
-
-/// The same ends for all axes, or for each its own.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Ends {
-    All(String),
-    Each([String; 3]),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WindowFile {
-    from: Option<Spanned<f64>>,
-    speed: Option<Spanned<f64>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LaserFile {
-    a0: Spanned<f64>,
-    frequency: Spanned<f64>,
-    duration: Spanned<f64>,
-    peak: Spanned<f64>,
-    waist: Option<Spanned<f64>>,
-    centre: Option<[f64; 2]>,
-    at: Spanned<f64>,
-    #[serde(default)]
-    focus: f64,
-    polarization: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SpeciesFile {
-    name: Spanned<String>,
-    charge: Spanned<f64>,
-    mass: Spanned<f64>,
-    density: Spanned<f64>,
-    per_cell: Spanned<[i64; 3]>,
-    start: Option<Spanned<String>>,
-    thermal: Option<Spanned<Vec<f64>>>,
-    drift: Option<[f64; 3]>,
-    from: Option<[f64; 3]>,
-    to: Option<[f64; 3]>,
-    ramp: Option<Spanned<f64>>,
-    centre: Option<[f64; 3]>,
-    size: Option<Spanned<[f64; 3]>>,
-    #[serde(default)]
-    wave: Vec<WaveFile>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WaveFile {
-    axis: Spanned<String>,
-    amplitude: f64,
-    modes: [i64; 3],
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OutputFile {
-    every: Option<Spanned<i64>>,
-    measure: Option<Spanned<i64>>,
-    #[serde(default)]
-    particles: bool,
-}
-
-/// The most cells along an axis, and particles in a cell along an axis.
-const MOST: i64 = 1 << 16;
-
-/// A deck's text, to name lines in it.
-struct Source<'a>(&'a str);
-
-impl Source<'_> {
-    fn line(&self, at: usize) -> usize {
-        self.0.as_bytes()[..at.min(self.0.len())].iter().filter(|byte| **byte == b'\n').count() + 1
-    }
-
-    fn wrong<T>(&self, at: &Spanned<T>, what: Wrong) -> DeckError {
-        DeckError { line: self.line(at.span().start), what }
-    }
-
-    fn number<T: std::fmt::Debug>(&self, key: &'static str, at: &Spanned<T>, must: &str) -> DeckError {
-        self.wrong(at, Wrong::Number { key, is: format!("{:?}", at.get_ref()), must: must.to_string() })
-    }
-
-    /// A whole number that is at least `least`.
-    fn count(&self, key: &'static str, at: &Spanned<i64>, least: i64) -> Result<u64, DeckError> {
-        let ok = *at.get_ref() >= least;
-        if ok { Ok(*at.get_ref() as u64) } else { Err(self.number(key, at, &format!("{least} at least"))) }
-    }
-
-    fn counts(&self, key: &'static str, at: &Spanned<[i64; 3]>) -> Result<[usize; 3], DeckError> {
-        let ok = at.get_ref().iter().all(|n| (1..=MOST).contains(n));
-        let must = format!("three numbers from 1 to {MOST}");
-        if ok { Ok(at.get_ref().map(|n| n as usize)) } else { Err(self.number(key, at, &must)) }
-    }
-
-    /// A finite number above zero, or zero where that is allowed.
-    fn positive(&self, key: &'static str, at: &Spanned<f64>, zero: bool) -> Result<f64, DeckError> {
-        let x = *at.get_ref();
-        let ok = x.is_finite() && (x > 0.0 || zero && x == 0.0);
-        if ok {
-            Ok(x)
-        } else {
-            Err(self.number(key, at, if zero { "zero or more" } else { "more than zero" }))
-        }
-    }
+    /// What files are written as.
+    pub format: Format,
 }
 
 impl Deck {
     /// Reads a deck.
     pub fn parse(text: &str) -> Result<Deck, DeckError> {
-        let source = Source(text);
-        let file: DeckFile = toml::from_str(text).map_err(|error| unreadable(&source, &error))?;
+        let mut source = Source { text, dimensions: 3 };
+        let file: DeckFile = toml::from_str(text).map_err(|error| wrong::unreadable(&source, &error))?;
+        source.dimensions = match &file.dimensions {
+            None => 3,
+            Some(at) if (2..=3).contains(at.get_ref()) => *at.get_ref() as usize,
+            Some(at) => return Err(source.number("dimensions", at, "2 or 3")),
+        };
         let grid = grid(&source, file.grid.get_ref())?;
         let order = match &file.order {
             None => 1,
@@ -327,6 +114,11 @@ impl Deck {
         }
         let every = file.output.every.as_ref().map(|at| source.count("every", at, 1)).transpose()?;
         let measure = file.output.measure.as_ref().map_or(Ok(10), |at| source.count("measure", at, 1))?;
+        let format = named(&source, "format", &file.output.format, "json and hdf5", |name| match name {
+            "json" => Some(Format::Json),
+            "hdf5" => Some(Format::Hdf5),
+            _ => None,
+        })?;
         let density =
             file.units.density.as_ref().map_or(Ok(1e24), |at| source.positive("density", at, false))?;
         Ok(Deck {
@@ -334,7 +126,7 @@ impl Deck {
             setup,
             precision,
             density,
-            output: Output { every, measure, particles: file.output.particles },
+            output: Output { every, measure, particles: file.output.particles, format },
         })
     }
 }
@@ -352,9 +144,10 @@ fn named<T: Default>(
 
 fn grid(source: &Source<'_>, file: &GridFile) -> Result<Grid, DeckError> {
     let cells = source.counts("cells", &file.cells)?;
-    let length = *file.length.get_ref();
+    // What is flat has a length of one: charges and energies are for so much of it.
+    let length = source.each("length", &file.length, 1.0)?;
     if !length.iter().all(|x| x.is_finite() && *x > 0.0) {
-        return Err(source.number("length", &file.length, "three lengths above zero"));
+        return Err(source.number("length", &file.length, "lengths above zero"));
     }
     let tile = file.tile.as_ref().map_or(Ok([8; 3]), |at| source.counts("tile", at))?;
     let tile: [usize; 3] = std::array::from_fn(|axis| tile[axis].min(cells[axis]));
@@ -393,8 +186,19 @@ fn ends(
 ) -> Result<[Boundary; 3], DeckError> {
     let Some(at) = at else { return Ok([Boundary::Periodic; 3]) };
     let names = match at.get_ref() {
-        Ends::All(name) => [(); 3].map(|()| name.clone()),
-        Ends::Each(names) => names.clone(),
+        Ends::All(name) => vec![name.clone(); 3],
+        Ends::Each(names) if names.len() == source.dimensions => {
+            let mut names = names.clone();
+            if source.dimensions == 2 {
+                names.insert(1, "periodic".to_string());
+            }
+            names
+        }
+        Ends::Each(names) => {
+            let must = format!("one name, or {}: one for each axis", source.dimensions);
+            let (is, key) = (format!("{names:?}"), "boundary");
+            return Err(source.wrong(at, Wrong::Number { key, is, must }));
+        }
     };
     let mut boundaries = [Boundary::Periodic; 3];
     for axis in 0..3 {
@@ -457,7 +261,7 @@ fn laser(source: &Source<'_>, file: &LaserFile, setup: &Setup) -> Result<Laser, 
         duration: source.positive("duration", &file.duration, false)?,
         peak: finite("peak", &file.peak)?,
         waist: file.waist.as_ref().map_or(Ok(f64::INFINITY), |at| source.positive("waist", at, false))?,
-        centre: file.centre.unwrap_or(middle),
+        centre: laser_centre(source, &file.centre, middle)?,
         at: finite("at", &file.at)?,
         focus: file.focus,
         axis,
@@ -470,6 +274,21 @@ fn laser(source: &Source<'_>, file: &LaserFile, setup: &Setup) -> Result<Laser, 
         return Err(source.number("at", &file.at, &must));
     }
     Ok(laser)
+}
+
+/// Where a beam's axis is: along x and y, or along x alone in two dimensions.
+fn laser_centre(
+    source: &Source<'_>,
+    at: &Option<Spanned<Vec<f64>>>,
+    middle: [f64; 2],
+) -> Result<[f64; 2], DeckError> {
+    let Some(at) = at else { return Ok(middle) };
+    match (source.dimensions, &at.get_ref()[..]) {
+        (3, [x, y]) => Ok([*x, *y]),
+        (2, [x]) => Ok([*x, middle[1]]),
+        (2, _) => Err(source.number("centre", at, "one number, for x, in two dimensions")),
+        _ => Err(source.number("centre", at, "two numbers, for x and y")),
+    }
 }
 
 fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Species, DeckError> {
@@ -493,19 +312,23 @@ fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Speci
             _ => return Err(source.number("thermal", at, "one momentum or three, zero or more")),
         },
     };
+    let place = |key, at: &Option<Spanned<Vec<f64>>>, flat: f64| match at {
+        Some(at) => source.each(key, at, flat),
+        None => Ok([flat; 3]),
+    };
     let profile = match (&file.centre, &file.size) {
         (None, None) => Profile::Box {
             density,
-            from: file.from.unwrap_or([f64::MIN; 3]),
-            to: file.to.unwrap_or([f64::MAX; 3]),
+            from: place("from", &file.from, f64::MIN)?,
+            to: place("to", &file.to, f64::MAX)?,
             ramp: file.ramp.as_ref().map_or(Ok(0.0), |at| source.positive("ramp", at, true))?,
         },
-        (centre, size) => {
+        (_, size) => {
             if let Some(at) = size.as_ref().filter(|at| !at.get_ref().iter().all(|x| *x > 0.0)) {
-                return Err(source.number("size", at, "three lengths above zero"));
+                return Err(source.number("size", at, "lengths above zero"));
             }
-            let centre = centre.unwrap_or([0.0; 3]);
-            let size = size.as_ref().map_or([f64::INFINITY; 3], |at| *at.get_ref());
+            let centre = place("centre", &file.centre, 0.0)?;
+            let size = place("size", &file.size, f64::INFINITY)?;
             Profile::Gaussian { density, centre, size }
         }
     };
@@ -521,46 +344,51 @@ fn species(source: &Source<'_>, file: &SpeciesFile, grid: &Grid) -> Result<Speci
             }
         };
         let length = |axis: usize| grid.cells[axis] as f64 * grid.spacing[axis];
-        let k = std::array::from_fn(|axis| std::f64::consts::TAU * wave.modes[axis] as f64 / length(axis));
+        let modes = source.each("modes", &wave.modes, 0)?;
+        let k = std::array::from_fn(|axis| std::f64::consts::TAU * modes[axis] as f64 / length(axis));
         waves.push(Wave { amplitude: wave.amplitude, axis, k });
     }
     let loading = Loading { per_cell, profile, drift: file.drift.unwrap_or([0.0; 3]), thermal, waves, start };
     Ok(Species { name: file.name.get_ref().clone(), charge: *file.charge.get_ref(), mass, loading })
 }
 
-/// What the parser has to say, with the key that was probably meant.
-fn unreadable(source: &Source<'_>, error: &toml::de::Error) -> DeckError {
-    let line = source.line(error.span().map_or(0, |span| span.start));
-    let message = error.message();
-    let quoted: Vec<String> = message.split('`').skip(1).step_by(2).map(str::to_string).collect();
-    if message.starts_with("unknown field") && quoted.len() > 1 {
-        let (key, known) = (quoted[0].clone(), quoted[1..].to_vec());
-        let nearest = known.iter().min_by_key(|other| distance(&key, other));
-        let nearest = nearest.filter(|other| distance(&key, other) <= key.len().div_ceil(2)).cloned();
-        return DeckError { line, what: Wrong::Key { key, nearest, known } };
-    }
-    DeckError { line, what: Wrong::Text(message.to_string()) }
-}
-
-/// How many letters have to change, come or go.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let changed = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A deck of two dimensions is one of three whose y is flat, and what it says for each axis has two numbers.
+    #[test]
+    fn two_dimensions_are_three_with_a_flat_one() {
+        let two = "dimensions = 2\nsteps = 1\n[grid]\ncells = [32, 64]\nlength = [4.0, 8.0]\ntile = [8, 16]\nabsorber = 4\n\
+                   boundary = [\"periodic\", \"absorbing\"]\n[[laser]]\na0 = 1.0\nfrequency = 6.0\nduration = 1.0\npeak = 1.0\nwaist = 2.0\n\
+                   at = 2.5\ncentre = [1.5]\n[[species]]\nname = \"electrons\"\ncharge = -1.0\nmass = 1.0\ndensity = 1.0\nper_cell = [2, 3]\n\
+                   from = [1.0, 2.0]\nwave = [{ axis = \"x\", amplitude = 0.1, modes = [1, 2] }]\n";
+        let three = [
+            ("dimensions = 2\n", ""),
+            ("[32, 64]", "[32, 1, 64]"),
+            ("[4.0, 8.0]", "[4.0, 1.0, 8.0]"),
+            ("[8, 16]", "[8, 1, 16]"),
+            ("\"periodic\", ", "\"periodic\", \"periodic\", "),
+            ("[1.5]", "[1.5, 0.5]"),
+            ("[2, 3]", "[2, 1, 3]"),
+            ("[1.0, 2.0]", "[1.0, -1.7976931348623157e308, 2.0]"),
+            ("[1, 2]", "[1, 0, 2]"),
+        ];
+        let three = three.into_iter().fold(two.to_string(), |text, (from, to)| text.replace(from, to));
+        assert_eq!(Deck::parse(two).expect("two"), Deck::parse(&three).expect("three"));
+        for (from, to, line, part) in [
+            ("[32, 64]", "[32, 1, 64]", 4, "two numbers, for x and z"),
+            ("[1.5]", "[1.5, 1.0]", 16, "one number, for x"),
+            ("dimensions = 2", "dimensions = 1", 1, "2 or 3"),
+            ("dimensions = 2", "dimensions = 3", 4, "three numbers, for x, y and z"),
+            ("[2, 3]", "[2, 0]", 22, "two numbers from 1"),
+            ("[\"periodic\", \"absorbing\"]", "[\"periodic\"]", 8, "one for each axis"),
+        ] {
+            let error = Deck::parse(&two.replace(from, to)).expect_err(to);
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
 
     const GOOD: &str = "\
 steps = 10

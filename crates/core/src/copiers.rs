@@ -1,12 +1,42 @@
-//! How many threads should copy: the model of WarpX-PM, section 7.4.2, equations 7.1 to 7.7.
+//! How many threads should copy, where cores do it and so cannot compute meanwhile: one answer for all who copy.
+//!
+//! It depends on what is known of what goes on beside. Nothing does, kernels wait: [`Link::swiftest`]. Kernels run, of which no more
+//! is known: [`Link::sparing`]. What an interval of them computes and copies is known: the model of WarpX-PM
+//! (section 7.4.2, equations 7.1 to 7.7), [`Hardware::choose`].
 //!
 //! While one interval computes, the data of the next comes in and that of the one before goes out. Too few threads do not
 //! get done in time; too many take cores and bandwidth from the computation. The model takes the smallest number with which
 //! copies are done in time (7.3), without taking bandwidth that the computation uses (7.4), on threads that are there
-//! (7.6): then an interval takes as long as it does alone, and nothing can be faster (7.7).
-//!
-//! It knows nothing of particles: the same question arises for the moves of a plan. Where no number satisfies everything,
+//! (7.6): then an interval takes as long as it does alone, and nothing can be faster (7.7). Where no number satisfies everything,
 //! the paper says nothing; then it is the number with which an interval is shortest.
+
+use crate::link::Link;
+use crate::units::Bandwidth;
+
+/// A copy thread is worth its core as long as it moves this part of what a lone one does.
+pub const WORTHWHILE: f64 = 0.8;
+
+impl Link {
+    /// Its number of copy threads for copies beside kernels: the most of its curve with which a core that copies still moves
+    /// nearly as much as one that copies alone ([`WORTHWHILE`]). What copies take from kernels is bytes by what a core moves,
+    /// so fewer threads would take no less, and more would take more. Engines take nothing, and keep what they have.
+    pub fn sparing(&self) -> u32 {
+        let each = |(threads, speed): &(u32, Bandwidth)| speed.0 / f64::from(*threads);
+        let best = self.curve.iter().map(each).fold(0.0, f64::max);
+        let worthwhile = |point: &&(u32, Bandwidth)| each(point) >= WORTHWHILE * best;
+        let most = self.curve.iter().rev().find(worthwhile).map_or(self.threads, |(threads, _)| *threads);
+        if self.busy > 0.0 { most } else { self.threads }
+    }
+
+    /// Its number of copy threads for copies that kernels wait for: the fewest that are as fast as it gets, and no more than
+    /// there are cores.
+    pub fn swiftest(&self, cores: u32) -> u32 {
+        let there = |point: &&(u32, Bandwidth)| point.0 <= cores.max(1);
+        let most = self.curve.iter().filter(there).map(|(_, speed)| speed.0).fold(0.0, f64::max);
+        let found = self.curve.iter().filter(there).find(|(_, speed)| speed.0 >= most);
+        found.filter(|_| self.busy > 0.0).map_or(self.threads, |(threads, _)| *threads)
+    }
+}
 
 /// What there is to copy in an interval, beside what computation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,12 +52,12 @@ pub struct Interval {
 }
 
 /// What the hardware can do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Hardware {
-    /// The bandwidth of copies in, by the number of threads: one thread first.
-    pub bandwidth_in: Vec<f64>,
-    /// The bandwidth of copies out, by the number of threads.
-    pub bandwidth_out: Vec<f64>,
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware<'m> {
+    /// Copies in: to fast memory.
+    pub inward: &'m Link,
+    /// Copies out.
+    pub outward: &'m Link,
     /// How many threads there are, for computing and copying together.
     pub threads: usize,
     /// How many processes share the bandwidth.
@@ -74,23 +104,18 @@ pub enum ModelError {
 /// How many threads the computation can spare without losing more than a tenth: the paper found two (section 7.4.2).
 pub const SPARE: usize = 2;
 
-impl Hardware {
-    /// The bandwidth of a direction with so many threads: more than were measured are as fast as the most that were.
-    fn at(curve: &[f64], threads: usize) -> f64 {
-        curve.get(threads.saturating_sub(1)).or(curve.last()).copied().unwrap_or(0.0)
-    }
-
+impl Hardware<'_> {
     /// The most that either direction reaches (7.5), for one of the processes.
     pub fn most(&self) -> f64 {
-        let peak = |curve: &[f64]| curve.iter().copied().fold(0.0, f64::max);
-        peak(&self.bandwidth_in).max(peak(&self.bandwidth_out)) / self.ranks.max(1) as f64
+        let peak = |link: &Link| link.curve.iter().map(|(_, speed)| speed.0).fold(0.0, f64::max);
+        peak(self.inward).max(peak(self.outward)) / self.ranks.max(1) as f64
     }
 
     /// What so many threads would mean for an interval.
     pub fn prospect(&self, interval: &Interval, threads: usize) -> Prospect {
         let time = |bytes: f64, bandwidth: f64| if bytes > 0.0 { bytes / bandwidth } else { 0.0 };
-        let (inward, outward) =
-            (Self::at(&self.bandwidth_in, threads), Self::at(&self.bandwidth_out, threads));
+        let at = |link: &Link| link.bandwidth(threads as u32).0;
+        let (inward, outward) = (at(self.inward), at(self.outward));
         let copy = time(interval.bytes_in, inward).max(time(interval.bytes_out, outward));
         // A direction in which nothing is copied takes no bandwidth.
         let used = |bytes: f64, bandwidth: f64| if bytes > 0.0 { bandwidth } else { 0.0 };
@@ -106,7 +131,7 @@ impl Hardware {
     /// The smallest number of threads that satisfies all constraints; or, where none does, the one with which an interval
     /// is shortest, fewer threads first.
     pub fn choose(&self, interval: &Interval) -> Result<Prospect, ModelError> {
-        if self.bandwidth_in.is_empty() || self.bandwidth_out.is_empty() {
+        if self.inward.curve.is_empty() || self.outward.curve.is_empty() {
             return Err(ModelError::Unmeasured);
         }
         let figures = [
@@ -116,7 +141,7 @@ impl Hardware {
             ("compute_bandwidth", interval.compute_bandwidth),
         ];
         let bad = |is: f64| !is.is_finite() || is < 0.0;
-        let curves = self.bandwidth_in.iter().chain(&self.bandwidth_out).map(|is| ("bandwidth", *is));
+        let curves = self.inward.curve.iter().chain(&self.outward.curve).map(|(_, is)| ("bandwidth", is.0));
         if let Some((what, is)) = figures.into_iter().chain(curves).find(|(_, is)| bad(*is)) {
             return Err(ModelError::Figure { what, is });
         }
@@ -131,17 +156,23 @@ impl Hardware {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Nanos, TierId};
 
     const GB: f64 = 1e9;
 
-    /// Like a socket with persistent memory: writing peaks at few threads, reading scales.
-    fn socket() -> Hardware {
-        Hardware {
-            bandwidth_in: vec![6.0 * GB, 11.0 * GB, 16.0 * GB, 20.0 * GB],
-            bandwidth_out: vec![3.0 * GB, 5.5 * GB, 7.5 * GB, 9.0 * GB],
-            threads: 24,
-            ranks: 1,
-        }
+    fn link(speeds: &[f64]) -> Link {
+        let curve = speeds.iter().enumerate().map(|(at, speed)| (at as u32 + 1, Bandwidth(*speed))).collect();
+        let (from, to) = (TierId(0), TierId(1));
+        Link { from, to, latency: Nanos::ZERO, spacing: None, curve, threads: 1, busy: 1.0 }
+    }
+
+    /// Like a socket with persistent memory: writing peaks at few threads, reading scales. In, and out.
+    fn links() -> [Link; 2] {
+        [link(&[6.0, 11.0, 16.0, 20.0].map(|x| x * GB)), link(&[3.0, 5.5, 7.5, 9.0].map(|x| x * GB))]
+    }
+
+    fn socket([inward, outward]: &[Link; 2]) -> Hardware<'_> {
+        Hardware { inward, outward, threads: 24, ranks: 1 }
     }
 
     fn interval(bytes: f64, compute: f64, bandwidth: f64) -> Interval {
@@ -151,7 +182,7 @@ mod tests {
     #[test]
     fn one_thread_where_one_is_enough_and_two_where_it_is_not() {
         // 0.5 GB out by one thread takes 167 ms, by two 91 ms.
-        let chosen = |compute| socket().choose(&interval(0.5 * GB, compute, 0.0)).expect("a number");
+        let chosen = |compute| socket(&links()).choose(&interval(0.5 * GB, compute, 0.0)).expect("a number");
         assert_eq!((chosen(0.2).threads, chosen(0.2).in_time), (1, true));
         assert_eq!((chosen(0.1).threads, chosen(0.1).in_time), (2, true));
         assert!((chosen(0.2).copy - 0.5 / 3.0).abs() < 1e-12);
@@ -160,7 +191,7 @@ mod tests {
     #[test]
     fn no_more_threads_than_the_computation_can_spare() {
         // Neither one nor two are in time: two are the shorter.
-        let chosen = socket().choose(&interval(0.5 * GB, 0.01, 0.0)).expect("a number");
+        let chosen = socket(&links()).choose(&interval(0.5 * GB, 0.01, 0.0)).expect("a number");
         assert_eq!((chosen.threads, chosen.in_time), (SPARE, false));
     }
 
@@ -170,8 +201,8 @@ mod tests {
         // time either way; one thread takes 9.
         let busy =
             Interval { bytes_in: 0.5 * GB, bytes_out: 0.5 * GB, compute: 0.2, compute_bandwidth: 8.0 * GB };
-        assert!(!socket().prospect(&busy, 2).within_bandwidth);
-        let chosen = socket().choose(&busy).expect("a number");
+        assert!(!socket(&links()).prospect(&busy, 2).within_bandwidth);
+        let chosen = socket(&links()).choose(&busy).expect("a number");
         assert_eq!((chosen.threads, chosen.within_bandwidth), (1, true));
     }
 
@@ -179,13 +210,14 @@ mod tests {
     fn a_direction_without_bytes_takes_nothing() {
         let only_in =
             Interval { bytes_in: 0.5 * GB, bytes_out: 0.0, compute: 0.1, compute_bandwidth: 13.0 * GB };
-        let prospect = socket().prospect(&only_in, 1);
+        let prospect = socket(&links()).prospect(&only_in, 1);
         assert!(prospect.within_bandwidth && (prospect.copy - 0.5 / 6.0).abs() < 1e-12);
     }
 
     #[test]
     fn ranks_share_the_bandwidth() {
-        let shared = Hardware { ranks: 4, ..socket() };
+        let links = links();
+        let shared = Hardware { ranks: 4, ..socket(&links) };
         assert!((shared.most() - 5.0 * GB).abs() < 1.0);
         assert!(!shared.prospect(&interval(0.1 * GB, 1.0, 0.0), 1).within_bandwidth);
     }
@@ -204,13 +236,9 @@ mod tests {
                     })
                     .collect::<Vec<_>>()
             };
-            let (bandwidth_in, bandwidth_out) = (curve(), curve());
-            let hardware = Hardware {
-                bandwidth_in,
-                bandwidth_out,
-                threads: chance.usize(2..6),
-                ranks: chance.usize(1..3),
-            };
+            let links = [link(&curve()), link(&curve())];
+            let hardware =
+                Hardware { threads: chance.usize(2..6), ranks: chance.usize(1..3), ..socket(&links) };
             let some = Interval {
                 bytes_in: chance.f64() * GB,
                 bytes_out: if chance.bool() { 0.0 } else { chance.f64() * GB },
@@ -230,11 +258,13 @@ mod tests {
 
     #[test]
     fn figures_that_are_none_are_refused() {
-        let one = Hardware { threads: 1, ..socket() };
+        let links = links();
+        let one = Hardware { threads: 1, ..socket(&links) };
         assert_eq!(one.choose(&interval(1.0, 1.0, 0.0)), Err(ModelError::NoThreads { threads: 1 }));
-        let none = Hardware { bandwidth_in: Vec::new(), ..socket() };
+        let unknown = link(&[]);
+        let none = Hardware { inward: &unknown, ..socket(&links) };
         assert_eq!(none.choose(&interval(1.0, 1.0, 0.0)), Err(ModelError::Unmeasured));
-        let odd = socket().choose(&interval(f64::NAN, 1.0, 0.0)).expect_err("no number");
+        let odd = socket(&links).choose(&interval(f64::NAN, 1.0, 0.0)).expect_err("no number");
         assert!(odd.to_string().contains("bytes_in"));
     }
 }
