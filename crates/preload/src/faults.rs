@@ -10,6 +10,31 @@ const REMAP: u64 = 0x14;
 const REMOVE: u64 = 0x15;
 const UNMAP: u64 = 0x16;
 
+/// What a child has done with its memory while it was filled: ranges that went elsewhere, or nowhere.
+#[derive(Clone, Copy)]
+struct Edits {
+    list: [(u64, u64, Option<u64>); 64],
+    count: usize,
+}
+
+impl Edits {
+    fn note(&mut self, start: u64, end: u64, to: Option<u64>) {
+        if let Some(free) = self.list.get_mut(self.count) {
+            *free = (start, end, to);
+            self.count += 1;
+        }
+    }
+
+    /// Where a page of the parent belongs in the child now.
+    fn target(&self, page: u64) -> Option<u64> {
+        self.list[..self.count].iter().try_fold(page, |page, (start, end, to)| match to {
+            _ if page < *start || page >= *end => Some(page),
+            Some(to) => Some(page - start + to),
+            None => None,
+        })
+    }
+}
+
 /// What was told too early.
 #[derive(Clone, Copy)]
 pub(crate) enum Late {
@@ -55,7 +80,8 @@ impl Server {
                         count += 1;
                     }
                     FAULT => guard::wake(self.guard, word(2) & !(PAGE - 1), PAGE),
-                    FORK => self.make_child_whole(File(word(1) as u32)),
+                    FORK => self
+                        .make_child_whole(File(word(1) as u32), Edits { list: [(0, 0, None); 64], count: 0 }),
                     REMAP => self.heard(Late::Moved(word(1), word(2), word(3))),
                     REMOVE => self.heard(Late::GivenUp(word(1), word(2))),
                     UNMAP => {
@@ -370,8 +396,26 @@ impl Server {
         }
     }
 
+    /// Hears what a child tells while it is filled; its own children are filled first.
+    fn hear_child(&mut self, child: File, edits: &mut Edits) {
+        let mut message = [0u8; 32];
+        while let Ok(32) = sys::read(child, &mut message) {
+            let word = |at: usize| {
+                let mut word = [0u8; 8];
+                word.copy_from_slice(&message[at * 8..at * 8 + 8]);
+                u64::from_le_bytes(word)
+            };
+            match word(0) & 0xff {
+                FORK => self.make_child_whole(File(word(1) as u32), *edits),
+                REMAP => edits.note(word(1), word(1) + word(3), Some(word(2))),
+                REMOVE | UNMAP => edits.note(word(1), word(2), None),
+                _ => {}
+            }
+        }
+    }
+
     /// A child that was forked behind the C library's back gets all that is away, and is on its own then.
-    fn make_child_whole(&mut self, child: File) {
+    fn make_child_whole(&mut self, child: File, mut edits: Edits) {
         let mut page = 0;
         while let Some(noted) = self.table.noted(page, TOP) {
             page = noted;
@@ -401,8 +445,18 @@ impl Server {
                     }
                 }
             };
-            match guard::copy(child, page, from, pages * PAGE) {
+            // What the child has done with its memory meanwhile is heard of, or nothing could be filled.
+            let (to, pages) = match edits.target(page) {
+                _ if edits.count == 0 => (page, pages),
+                Some(to) => (to, 1),
+                None => {
+                    page += PAGE;
+                    continue;
+                }
+            };
+            match guard::copy(child, to, from, pages * PAGE) {
                 (0, Some(ESRCH)) => break,
+                (0, Some(EAGAIN)) => self.hear_child(child, &mut edits),
                 // One that the child has, or no longer has a place for.
                 (0, Some(error)) if error != EAGAIN => page += PAGE,
                 (done, _) => page += done,

@@ -62,7 +62,9 @@ pub extern "C" fn madvise(at: u64, bytes: u64, advice: i32) -> i32 {
 extern "C" fn loaded() {
     let register: u64;
     // SAFETY: reads an address that the loader has filled in, zero where there is no such function.
-    unsafe { asm!("mov {}, qword ptr [rip + __register_atfork@GOTPCREL]", out(reg) register, options(nostack)) };
+    unsafe {
+        asm!("mov {}, qword ptr [rip + __register_atfork@GOTPCREL]", out(reg) register, options(nostack))
+    };
     if register != 0 {
         // SAFETY: the GNU C library's function of this name, which has this type.
         let register: extern "C" fn(Handler, Handler, Handler, u64) -> i32 =
