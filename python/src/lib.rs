@@ -4,6 +4,7 @@
 //! other Python threads run meanwhile.
 
 mod ann;
+mod compiled;
 mod optim;
 mod slab;
 
@@ -12,14 +13,12 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::{PyKeyError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tiercel_core::{Access, Bytes, Error, Machine, Place, TierId};
-use tiercel_torch::{BooksError, Operation, Role, StorageInfo, Task};
+use tiercel_torch::{Act, BooksError, Operation, Role, StorageInfo, Task};
 use tiercel_workload::Trace;
 
 /// A task for Python: what it is (0 copy, 1 wait, 2 release, 3 retired), then its numbers.
 type Row = (u8, u64, u64, u8, u64, u8, u64, u64, Vec<u64>);
 
-/// Kernels and tensors of a rewritten iteration, each with where it comes from.
-type Origins = (Vec<(u32, u32, bool)>, Vec<u32>);
 
 fn rows(tasks: Vec<Task>) -> Vec<Row> {
     let row = |task| match task {
@@ -236,14 +235,16 @@ impl Followed {
         Ok((decided.predicted.0, decided.all_fast.0, decided.bound.map(|b| b.0)))
     }
 
-    /// For every kernel that is played, the recorded one that it is, the step before or at which it runs, and whether it does
-    /// so once more; and for every tensor, the recorded one. Nothing where all is as recorded.
+    /// The schedule, where the system states one: the storages that begin and end an iteration away, and for each operation what
+    /// is done before it and after it. Acts are pairs of a kind and a number: 0 evicts a storage, 1 fetches it, 2 waits for
+    /// its copy, 3 runs an operation again, 4 drops a storage.
     #[getter]
-    fn origins(&self) -> PyResult<Option<Origins>> {
+    fn schedule(&self) -> PyResult<Option<(Vec<u32>, Vec<Around>)>> {
         let decided = self.0.as_ref().ok_or_else(taken)?;
-        Ok(decided.repeated.as_ref().map(|repeated| {
-            let kernels = repeated.kernels.iter().map(|k| (k.kernel, k.step, k.again)).collect();
-            (kernels, repeated.tensors.iter().map(|t| t.0).collect())
+        let acts = |acts: &[Act]| acts.iter().map(act).collect::<Vec<_>>();
+        Ok(decided.schedule.as_ref().map(|schedule| {
+            let steps = schedule.steps.iter().map(|step| (acts(&step.before), acts(&step.after))).collect();
+            (schedule.away.clone(), steps)
         }))
     }
 
@@ -258,6 +259,19 @@ impl Followed {
     fn open(&mut self) -> PyResult<Books> {
         let decided = self.0.take().ok_or_else(taken)?;
         decided.open().map(Books::new).map_err(failed)
+    }
+}
+
+/// What is done before an operation, and after it.
+type Around = (Vec<(u8, u32)>, Vec<(u8, u32)>);
+
+fn act(act: &Act) -> (u8, u32) {
+    match *act {
+        Act::Evict(storage) => (0, storage),
+        Act::Fetch(storage) => (1, storage),
+        Act::Wait(storage) => (2, storage),
+        Act::Recompute(operation) => (3, operation),
+        Act::Drop(storage) => (4, storage),
     }
 }
 
@@ -294,6 +308,7 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<slab::Slab>()?;
     m.add_class::<ann::AnnIndex>()?;
     m.add("DamagedIndex", m.py().get_type::<ann::DamagedIndex>())?;
+    m.add_function(wrap_pyfunction!(compiled::schedule, m)?)?;
     optim::add(m)?;
     m.add_function(wrap_pyfunction!(machine_text, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;

@@ -3,12 +3,11 @@
 //! Raw addresses come from Python, which keeps the tensors alive and lets nobody else touch them while a call runs; other
 //! Python threads run meanwhile.
 
-use std::sync::Mutex;
-
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tiercel_optim::{
-    Adam, Bf16, Decay, F16, Gradient, Output, Part, Pool, Rule, Sgd, level, sum_of_squares, update,
+    Adam, Bf16, Decay, F16, Gradient, Output, Part, Pool, Queue, Rates, Rule, Sgd, level, split,
+    sum_of_squares, update,
 };
 
 /// Numbers at an address: 0 for 32 bits, 1 for bf16, 2 for half precision; no address for none.
@@ -53,24 +52,77 @@ impl Numbering {
     }
 }
 
-/// Threads that update parameters.
+/// Arrays of a bucket of parameters, and what is to be done with them.
+struct Task {
+    rule: Rule,
+    runs: Vec<(usize, usize, u64)>,
+    factors: (f32, f32),
+    parameter: usize,
+    moments: (usize, usize),
+    gradient: Numbers,
+    output: Numbers,
+}
+
+impl Task {
+    fn check(&self, len: usize) -> PyResult<()> {
+        let wanted = self.rule.moments();
+        let missing = wanted > 0 && self.moments.0 == 0 || wanted > 1 && self.moments.1 == 0;
+        if self.parameter == 0 || self.gradient.0 == 0 || missing {
+            return Err(PyValueError::new_err("an array has no address"));
+        }
+        let beyond =
+            |(start, count, _): &(usize, usize, u64)| start.checked_add(*count).is_none_or(|end| end > len);
+        if self.runs.iter().any(beyond) {
+            return Err(PyValueError::new_err(format!("a run goes beyond {len} parameters")));
+        }
+        if self.gradient.1 > 2 || self.output.1 > 2 {
+            return Err(PyValueError::new_err("numbers are 0, 1 or 2"));
+        }
+        Ok(())
+    }
+
+    fn run(self, pool: &mut Pool) {
+        let wanted = self.rule.moments();
+        for (start, count, step) in self.runs {
+            let moment = |address: usize, there: bool| {
+                if there { count_from(address, start, count) } else { &mut [] }
+            };
+            let part = Part {
+                parameter: count_from(self.parameter, start, count),
+                first: moment(self.moments.0, wanted > 0),
+                second: moment(self.moments.1, wanted > 1),
+                gradient: gradient_at(self.gradient, start, count),
+                output: match self.output {
+                    (0, _) => Output::None,
+                    (address, 0) => Output::F32(count_from(address, start, count)),
+                    (address, 1) => Output::Bf16(count_from(address, start, count)),
+                    (address, _) => Output::F16(count_from(address, start, count)),
+                },
+            };
+            update(pool, self.rule, step, [self.factors.0, self.factors.1], part, &|_| ());
+        }
+    }
+}
+
+/// Threads that update parameters, at once or in the background.
 #[pyclass(frozen)]
-struct Updater(Mutex<Pool>);
+struct Updater(Queue);
 
 #[pymethods]
 impl Updater {
     /// Starts so many threads, or one a core.
     #[new]
     #[pyo3(signature = (threads=None))]
-    fn new(threads: Option<usize>) -> Updater {
+    fn new(threads: Option<usize>) -> PyResult<Updater> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Updater(Mutex::new(Pool::new(threads.filter(|threads| *threads > 0).unwrap_or_else(cores))))
+        let queue = Queue::new(threads.filter(|threads| *threads > 0).unwrap_or_else(cores));
+        Ok(Updater(queue.map_err(|e| PyRuntimeError::new_err(format!("no thread for updates: {e}")))?))
     }
 
     /// How many threads there are.
     #[getter]
     fn threads(&self) -> usize {
-        self.pool().threads()
+        self.0.threads()
     }
 
     /// Takes a step on runs of parameters: each the first one, how many, and the number of its step, counted from 1.
@@ -88,39 +140,45 @@ impl Updater {
         output: Numbers,
         len: usize,
     ) -> PyResult<()> {
-        let rule = rule.0;
-        let wanted = rule.moments();
-        if parameter == 0 || gradient.0 == 0 || wanted > 0 && moments.0 == 0 || wanted > 1 && moments.1 == 0 {
-            return Err(PyValueError::new_err("an array has no address"));
-        }
-        if runs.iter().any(|(start, count, _)| start.checked_add(*count).is_none_or(|end| end > len)) {
-            return Err(PyValueError::new_err(format!("a run goes beyond {len} parameters")));
-        }
-        if gradient.1 > 2 || output.1 > 2 {
-            return Err(PyValueError::new_err("numbers are 0, 1 or 2"));
-        }
-        py.detach(|| {
-            let mut pool = self.pool();
-            for (start, count, step) in runs {
-                let moment = |address: usize, there: bool| {
-                    if there { count_from(address, start, count) } else { &mut [] }
-                };
-                let part = Part {
-                    parameter: count_from(parameter, start, count),
-                    first: moment(moments.0, wanted > 0),
-                    second: moment(moments.1, wanted > 1),
-                    gradient: gradient_at(gradient, start, count),
-                    output: match output {
-                        (0, _) => Output::None,
-                        (address, 0) => Output::F32(count_from(address, start, count)),
-                        (address, 1) => Output::Bf16(count_from(address, start, count)),
-                        (address, _) => Output::F16(count_from(address, start, count)),
-                    },
-                };
-                update(&mut pool, rule, step, [factors.0, factors.1], part, &|_| ());
-            }
-        });
+        let task = Task { rule: rule.0, runs, factors, parameter, moments, gradient, output };
+        task.check(len)?;
+        let done = py.detach(|| self.0.now(|pool| task.run(pool)));
+        done.ok_or_else(|| PyRuntimeError::new_err("an update did not end"))
+    }
+
+    /// The same in the background, under a name by which `ended` tells its end; lesser orders come first. The arrays are to
+    /// stay until then.
+    #[allow(clippy::too_many_arguments)]
+    fn begin(
+        &self,
+        name: u64,
+        order: u64,
+        rule: &Numbering,
+        runs: Vec<(usize, usize, u64)>,
+        factors: (f32, f32),
+        parameter: usize,
+        moments: (usize, usize),
+        gradient: Numbers,
+        output: Numbers,
+        len: usize,
+    ) -> PyResult<()> {
+        let task = Task { rule: rule.0, runs, factors, parameter, moments, gradient, output };
+        task.check(len)?;
+        self.0.begin(name, order, Box::new(|pool| task.run(pool)));
         Ok(())
+    }
+
+    /// Waits for the next update in the background to end, and says its name; nothing where none is left.
+    fn ended(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        match py.detach(|| self.0.ended()) {
+            Some((name, false)) => Err(PyRuntimeError::new_err(format!("update {name} did not end"))),
+            other => Ok(other.map(|(name, _)| name)),
+        }
+    }
+
+    /// The seconds that updates in the background took since this was last asked.
+    fn taken(&self) -> f64 {
+        self.0.taken().as_secs_f64()
     }
 
     /// The sum of the squares of numbers; finite exactly where they all are.
@@ -128,13 +186,8 @@ impl Updater {
         if numbers.0 == 0 || numbers.1 > 2 {
             return Err(PyValueError::new_err("no numbers there"));
         }
-        Ok(py.detach(|| sum_of_squares(&mut self.pool(), gradient_at(numbers, 0, len))))
-    }
-}
-
-impl Updater {
-    fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        let sum = py.detach(|| self.0.now(move |pool| sum_of_squares(pool, gradient_at(numbers, 0, len))));
+        sum.ok_or_else(|| PyRuntimeError::new_err("a sum did not end"))
     }
 }
 
@@ -159,9 +212,19 @@ fn vectors() -> PyResult<&'static str> {
     name.ok_or_else(|| PyRuntimeError::new_err("vectors without a name"))
 }
 
+/// Shares of the parameters whose states stay on the GPU, are streamed to it and are updated by the processor, and the seconds of the
+/// update: for so many parameters of so many bytes each, `room` bytes on the GPU, and rates in bytes a second of host memory and
+/// the link inward and outward.
+#[pyfunction]
+fn split_states(parameters: f64, bytes: f64, room: f64, rates: (f64, f64, f64)) -> (f64, f64, f64, f64) {
+    let found = split(parameters, bytes, room, Rates { host: rates.0, inward: rates.1, outward: rates.2 });
+    (found.gpu, found.streamed, found.host, found.seconds)
+}
+
 /// Adds what is here to the module.
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Numbering>()?;
     m.add_class::<Updater>()?;
+    m.add_function(wrap_pyfunction!(split_states, m)?)?;
     m.add_function(wrap_pyfunction!(vectors, m)?)
 }

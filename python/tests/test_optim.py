@@ -274,6 +274,23 @@ def test_states_go_to_torch_and_back():
     same(ours, theirs)
 
 
+def test_functions_of_torch_distributed_checkpoint():
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    ours, _, a, _ = pair(lr=1e-2)
+    train(ours, a, range(3))
+    before = copy.deepcopy(a.state_dict())
+    named = get_optimizer_state_dict(ours, a)
+    after = a.state_dict()
+    assert all(torch.equal(before["state"][i][k], after["state"][i][k]) for i in before["state"] for k in before["state"][i]), "asking changes nothing"
+    other = copy.deepcopy(ours)
+    other.head.weight = other.table.weight
+    b = OffloadAdamW(other.parameters(), lr=0.5, bucket_bytes=999)
+    set_optimizer_state_dict(other, b, named)
+    train(ours, a, range(3, 5)), train(other, b, range(3, 5))
+    same(ours, other)
+
+
 def test_weights_loaded_later_are_taken_up():
     ours, theirs, a, b = pair()
     torch.manual_seed(5)

@@ -124,6 +124,29 @@ def test_four_ranks_and_another_number_of_them_later(tmp_path):
         torch.testing.assert_close(two["ours"][name], value, rtol=2e-4, atol=2e-5)
 
 
+def test_torch_distributed_checkpoint_with_another_number_of_ranks(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    import tiercel
+
+    four = together("write", 4, tmp_path)[0]
+    two = together("read", 2, tmp_path)[0]
+    for index, entry in four["state"]["state"].items():
+        for key in entry:
+            assert torch.equal(torch.as_tensor(entry[key]), torch.as_tensor(two["state"]["state"][index][key])), (index, key)
+    # One process without a group reads it too, and goes on as the two do.
+    model = fresh()
+    model.load_state_dict(four["model"])
+    optimizer = tiercel.optim.OffloadAdamW(model.parameters(), lr=0.5, bucket_bytes=2222)
+    state = {"optimizer": tiercel.optim.Sharded(optimizer)}
+    dcp.load(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    assert optimizer.param_groups[0]["lr"] == 1e-2
+    sum(loss_of(model, 9, rank) for rank in range(2)).div(2).backward()
+    optimizer.step()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(two["ours"][name], value, rtol=2e-4, atol=2e-5)
+
+
 def test_a_killed_rank_ends_the_others(tmp_path):
     processes = start("die", 4, tmp_path)
     errors = [process.communicate(timeout=300)[1] for process in processes]
@@ -149,7 +172,7 @@ def train(rank, ranks, folder):
         with torch.no_grad():
             [p.add_(1.0) for p in ours.parameters()]  # the first rank's parameters are everybody's
     a = OffloadAdamW(ours.parameters(), lr=1e-2, eps=1e-6, process_group=True, bucket_bytes=SMALL)
-    assert sum(b.master.numel() for b in a._buckets) <= sum(p.numel() for p in ours.parameters()) / ranks + 16 * 40
+    assert sum(b.held[0].numel() for b in a._buckets) <= sum(p.numel() for p in ours.parameters()) / ranks + 16 * 40
     b = torch.optim.AdamW(plain.parameters(), lr=1e-2, eps=1e-6, foreach=False)
     c = torch.optim.AdamW(ddp.parameters(), lr=1e-2, eps=1e-6, foreach=False)
     twin = dict(zip(ours.parameters(), plain.parameters()))
@@ -195,6 +218,35 @@ def resume(rank, ranks, folder):
     return {"ours": model.state_dict(), "state": state}
 
 
+def write(rank, ranks, folder):
+    import torch.distributed.checkpoint as dcp
+
+    from tiercel.optim import OffloadAdamW, Sharded
+
+    model = fresh()
+    optimizer = OffloadAdamW(model.parameters(), lr=1e-2, process_group=True, bucket_bytes=SMALL)
+    for step in range(3):
+        loss_of(model, step, rank).backward()
+        optimizer.step(), optimizer.zero_grad()
+    dcp.save({"optimizer": Sharded(optimizer)}, checkpoint_id=folder / "dcp")
+    return {"state": optimizer.state_dict(), "model": model.state_dict()}
+
+
+def read(rank, ranks, folder):
+    import torch.distributed.checkpoint as dcp
+
+    from tiercel.optim import OffloadAdamW, Sharded
+
+    model = fresh()
+    optimizer = OffloadAdamW(model.parameters(), lr=0.5, process_group=True, bucket_bytes=3333)
+    model.load_state_dict(torch.load(folder / "0.pt")["model"])
+    dcp.load({"optimizer": Sharded(optimizer)}, checkpoint_id=folder / "dcp")
+    state = optimizer.state_dict()
+    loss_of(model, 9, rank).backward()
+    optimizer.step(), optimizer.zero_grad()
+    return {"state": state, "ours": model.state_dict()}
+
+
 def die(rank, ranks, folder):
     from tiercel.optim import OffloadAdamW, save
 
@@ -219,7 +271,7 @@ if __name__ == "__main__":
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meet-{mode}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=120)
     )
-    result = {"train": train, "resume": resume, "die": die}[mode](rank, ranks, folder)
+    result = {"train": train, "resume": resume, "die": die, "write": write, "read": read}[mode](rank, ranks, folder)
     if result is not None:
         torch.save(result, folder / f"{rank}.pt")
     dist.barrier()

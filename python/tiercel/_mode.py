@@ -1,13 +1,19 @@
-"""The dispatch mode through which the runtime sees every operation, forward, backward and update."""
+"""The dispatch mode through which the runtime sees every operation, forward, backward and update.
+
+It stands before every operation, so it does nothing but hand over. PyTorch would wrap a mode's method in two Python functions
+that keep its compiler from tracing it; where the compiler can be told so of a function, it is told once instead.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch._C._dynamo import eval_frame
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._runtime import Runtime
+
+_CAN_TELL = all(hasattr(eval_frame, name) for name in ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction"))
 
 
 class Watch(TorchDispatchMode):
@@ -18,13 +24,18 @@ class Watch(TorchDispatchMode):
         self.runtime = runtime
 
     @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return not _CAN_TELL
+
+    @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        for kind in types:
-            if issubclass(kind, FakeTensor):
-                return func(*args, **(kwargs or {}))
-            if is_traceable_wrapper_subclass_type(kind):
-                return NotImplemented
-        return self.runtime.dispatch(func, args, kwargs or {})
+        return self.runtime.dispatch(func, types, args, kwargs or {})
+
+
+if _CAN_TELL:
+    # Neither this function nor any that it calls.
+    _skip = eval_frame._FrameAction.SKIP
+    eval_frame.set_code_exec_strategy(Watch.__torch_dispatch__.__code__, eval_frame._FrameExecStrategy(_skip, _skip))

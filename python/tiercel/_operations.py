@@ -121,18 +121,25 @@ def pieces(kind: Kind, args: tuple, kwargs: dict, most: int) -> list[tuple[tuple
     weights = [sum(t.numel() * t.element_size() for a in lists for t in tensors_in(a[i])) for i in range(length)]
     if sum(weights) <= most:
         return [(args, kwargs)]
-    cuts, held = [0], 0
-    for i, weight in enumerate(weights):
+    lengths, held = [0], 0
+    for weight in weights:
         if held and held + weight > most:
-            cuts.append(i)
+            lengths.append(0)
             held = 0
+        lengths[-1] += 1
         held += weight
-    cuts.append(length)
+    return cut(args, kwargs, tuple(lengths))
 
-    def cut(value: Any, a: int, b: int) -> Any:
+
+def cut(args: tuple, kwargs: dict, lengths: tuple[int, ...]) -> list[tuple[tuple, dict]]:
+    """An operation over lists as several over pieces of so many tensors."""
+    length, parts, at = sum(lengths), [], 0
+
+    def piece(value: Any, a: int, b: int) -> Any:
         return value[a:b] if isinstance(value, (list, tuple)) and len(value) == length else value
 
-    return [
-        (tuple(cut(v, a, b) for v in args), {k: cut(v, a, b) for k, v in kwargs.items()})
-        for a, b in zip(cuts, cuts[1:])
-    ]
+    for count in lengths:
+        a, b = at, at + count
+        parts.append((tuple(piece(v, a, b) for v in args), {k: piece(v, a, b) for k, v in kwargs.items()}))
+        at = b
+    return parts

@@ -50,6 +50,8 @@ class Optimizers:
 
 def _name(runtime: Any, optimizer: Optimizer) -> None:
     """Tells the runtime which storages are gradients and which are states."""
+    if runtime.following is not None:
+        return
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             for tensor, role in ((parameter, "weight"), (parameter.grad, "gradient")):

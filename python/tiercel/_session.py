@@ -7,7 +7,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from . import _patches, _tiercel
+from . import _patches, _tiercel, compiled
 from ._mode import Watch
 from ._optimizers import Optimizers
 from ._runtime import Runtime
@@ -94,6 +94,7 @@ class Session:
         self._runtime: Optional[Runtime] = None
         self._watch: Optional[Watch] = None
         self._optimizers: Optional[Optimizers] = None
+        self._compiled: Any = None
 
     def __enter__(self) -> "Session":
         global _active
@@ -108,7 +109,7 @@ class Session:
             whole = torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.empty_cache()
             # Pieces of freed memory can be put together again, so that the limit is not lost to fragments.
-            torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+            _settle_allocator("expandable_segments:True,large_segment_size_mb:12", "expandable_segments:True")
             torch.cuda.set_per_process_memory_fraction(min(1.0, self.limit / whole), self.device)
         self._runtime = Runtime(self.device, self.limit, self.slow, self._folder, self._system, self.machine, self.least,
                                 self._seconds, self._verbose)
@@ -117,6 +118,7 @@ class Session:
         self._watch = Watch(self._runtime)
         self._watch.__enter__()
         _active = self
+        self._end_compiled = compiled.when_used(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -124,6 +126,7 @@ class Session:
         assert self._watch is not None and self._runtime is not None and self._optimizers is not None
         self._watch.__exit__(None, None, None)
         self._optimizers.remove()
+        self._end_compiled()
         if self.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(1.0, self.device)
         self._runtime.bring_all_back()
@@ -139,7 +142,8 @@ class Session:
         prediction = getattr(runtime, "prediction", None)
         return {"state": state, "refused": runtime.refused, "iterations": runtime.iteration, "diverged": runtime.diverged,
                 "limit": runtime.limit, "live": runtime.live, "peak": runtime.peak, "prediction": prediction,
-                "history": list(runtime.history), "moved": runtime.moved(), "retries": runtime.misses}
+                "history": list(runtime.history), "moved": runtime.moved(), "retries": runtime.misses,
+                "compiled": None if self._compiled is None else self._compiled.status}
 
     def wait_for_plan(self, seconds: float = 60.0) -> bool:
         """Waits until the plan that is being made is ready, for tests and benchmarks; it is followed from the next iteration."""
@@ -149,6 +153,12 @@ class Session:
             planning.join(seconds)
         return runtime is not None and runtime.planned is not None
 
+    def pin(self, tensor: torch.Tensor) -> None:
+        """Keeps a tensor on the device from now on."""
+        if self._runtime is None:
+            raise RuntimeError("tiercel: the session has not been entered")
+        self._runtime.pin(tensor)
+
     def trace(self, path: str) -> None:
         """Writes the recorded iteration as a trace that ``tiercel plan`` and ``tiercel compare`` read."""
         recording = getattr(self._runtime, "recording", None)
@@ -156,6 +166,16 @@ class Session:
             raise RuntimeError("tiercel: no iteration has been recorded yet; two equal ones are wanted")
         with open(path, "w", encoding="utf-8") as file:
             file.write(recording.text("recorded"))
+
+
+def _settle_allocator(*settings: str) -> None:
+    """Gives the allocator the first of some settings that it takes; smaller segments lose less where memory is in pieces."""
+    for setting in settings:
+        try:
+            torch._C._accelerator_setAllocatorSettings(setting)
+            return
+        except (RuntimeError, ValueError):
+            continue
 
 
 def limit(fast: Size, slow: Optional[Size] = None, **more: Any) -> Session:

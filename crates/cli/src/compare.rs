@@ -4,24 +4,24 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::Machine;
-use tiercel_profile::Measured;
+use tiercel_profile::{Measured, Model};
 use tiercel_report::{Comparison, Report};
+use tiercel_session::{Fast, Options, Watch, cores, machine, measure, net_name, playable};
 use tiercel_systems::compare::{Cell, Grid, geometric_mean};
-use tiercel_systems::{ALL, Fast, Options, System, Times, named};
+use tiercel_systems::{ALL, System, Times, named};
 use tiercel_workload::{Lifetimes, Workload, nets};
 
 use crate::amounts::{self, share};
 use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
-use crate::machine;
 use crate::progress::Progress;
-use crate::scene::{Ground, document, fraction, net_name, playable};
+use crate::scene::{Ground, Source, document, fraction};
 use crate::sizes::Sizes;
-use crate::staged;
-use crate::timing::{self, Source};
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,15 +76,16 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     let outputs = [("--html", arguments.html.as_deref()), ("--out", arguments.out.as_deref())];
     let outputs = outputs.into_iter().filter_map(|(option, path)| Some((option, path?)));
     files::check_all(&outputs.collect::<Vec<_>>())?;
     let systems = systems(&arguments.systems)?;
     let fast = once(&arguments.fast);
-    let machine = machine::open(arguments.ground.machine())?;
-    let (works, times) = workloads(arguments, &machine)?;
+    let watch = Terminal::new();
+    let machine = machine::open(arguments.ground.machine(), &*watch)?;
+    let (works, times) = workloads(arguments, &machine, &*watch)?;
     let grid = Grid {
         works: &works,
         machine: &machine,
@@ -100,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
             ..Options::default()
         },
         iterations: arguments.iterations,
-        threads: arguments.threads.unwrap_or_else(staged::cores),
+        threads: arguments.threads.unwrap_or_else(cores),
     };
     let progress = Progress::new(grid.len(), "simulating");
     let cells = grid.run(|| progress.tick());
@@ -108,9 +109,11 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     if let Some(Err(error)) = cells.iter().map(|cell| &cell.run).find(|run| run.is_err())
         && cells.iter().all(|cell| cell.run.is_err())
     {
-        return Err(format!("nothing could be run: {error}"));
+        bail!("nothing could be run: {error}");
     }
-    machine::tell_assumed(&machine);
+    if let Some(text) = machine::assumed(&machine) {
+        watch.remark(&text);
+    }
     let rows: Vec<Value> =
         cells.iter().map(|cell| row(cell, &works, &machine.name, arguments.answer.seed)).collect();
     let all = format!("{:#}\n", Value::Array(rows));
@@ -142,18 +145,22 @@ fn once<T: Clone + PartialEq>(all: &[T]) -> Vec<T> {
     different
 }
 
-fn systems(names: &[String]) -> Result<Vec<&'static System>, String> {
+fn systems(names: &[String]) -> anyhow::Result<Vec<&'static System>> {
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.iter().collect());
     }
-    once(names).iter().map(|name| named(name).map_err(|error| error.to_string())).collect()
+    Ok(once(names).iter().map(|name| named(name)).collect::<Result<_, _>>()?)
 }
 
 /// A workload and its name.
 type Named = (String, Workload);
 
 /// The workloads, and how long their kernels take.
-fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Times), String> {
+fn workloads(
+    arguments: &Arguments,
+    machine: &Machine,
+    watch: &dyn Watch,
+) -> anyhow::Result<(Vec<Named>, Times)> {
     let mut names: Vec<&str> = Vec::new();
     for what in &arguments.what {
         if what == "all" {
@@ -167,16 +174,16 @@ fn workloads(arguments: &Arguments, machine: &Machine) -> Result<(Vec<Named>, Ti
     let mut open = |name: &str| {
         let mut workload = arguments.sizes.open_unchecked(name)?;
         if arguments.ground.times == Source::Measured {
-            let (prepared, times) = timing::measured(name, workload, machine, staged::cores())?;
+            let (prepared, times) = measure::measured(name, workload, machine, cores(), watch)?;
             workload = prepared;
             known.join(times);
         }
         playable(name, workload.trace(), machine)?;
         Ok((net_name(name, workload.trace()), workload))
     };
-    let all = once(&names).into_iter().map(&mut open).collect::<Result<Vec<Named>, String>>()?;
+    let all = once(&names).into_iter().map(&mut open).collect::<anyhow::Result<Vec<Named>>>()?;
     let times = match arguments.ground.times {
-        Source::Modelled => machine::times(machine)?,
+        Source::Modelled => Times::new(Model::new(machine)?),
         Source::Measured => Times::new(known),
     };
     Ok((all, times))

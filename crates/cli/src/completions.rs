@@ -20,8 +20,8 @@ pub struct Arguments {
 }
 
 /// The text to print.
-pub fn run(arguments: &Arguments, mut command: clap::Command) -> Result<String, String> {
+pub fn run(arguments: &Arguments, mut command: clap::Command) -> anyhow::Result<String> {
     let mut text = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "tiercel", &mut text);
-    String::from_utf8(text).map_err(|error| error.to_string())
+    Ok(String::from_utf8(text)?)
 }

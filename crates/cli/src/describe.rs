@@ -34,7 +34,7 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let workload = arguments.subject.open()?;
     if let Some(path) = &arguments.out {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Once;
 
+use anyhow::{Context, bail};
 use tiercel_run::files;
 
 /// Ends the program when somebody interrupts it, with nothing left behind. For verbs that have nothing to save.
@@ -17,21 +18,16 @@ pub fn end_when_interrupted() {
     });
 }
 
-/// All of a file.
-pub fn read(path: &Path) -> Result<Vec<u8>, String> {
-    tiercel_workload::open::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))
-}
-
 /// Writes `contents` to `path`, whole or not at all.
-pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
-    files::replace(path, contents).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
+pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    files::replace(path, contents).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// Whether all of these can be written, by the options that name them, and are different files.
-pub fn check_all(outputs: &[(&str, &Path)]) -> Result<(), String> {
+pub fn check_all(outputs: &[(&str, &Path)]) -> anyhow::Result<()> {
     for (at, (option, path)) in outputs.iter().enumerate() {
         if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other, path)) {
-            return Err(format!("{other} and {option} name the same file `{}`", path.display()));
+            bail!("{other} and {option} name the same file `{}`", path.display());
         }
         check(path)?;
     }
@@ -44,14 +40,14 @@ pub fn same(a: &Path, b: &Path) -> bool {
 }
 
 /// Whether `path` can be written to, to be asked before long work.
-pub fn check(path: &Path) -> Result<(), String> {
+pub fn check(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
-        return Err(format!("cannot write `{}`: it is a folder", path.display()));
+        bail!("cannot write `{}`: it is a folder", path.display());
     }
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) if !folder.is_dir() => {
-            Err(format!("cannot write `{}`: there is no folder `{}`", path.display(), folder.display()))
+            bail!("cannot write `{}`: there is no folder `{}`", path.display(), folder.display())
         }
-        _ => files::try_place(path).map_err(|error| format!("cannot write `{}`: {error}", path.display())),
+        _ => files::try_place(path).with_context(|| format!("cannot write `{}`", path.display())),
     }
 }

@@ -15,8 +15,9 @@ use tiercel_plan::layout::{LayoutError, Packing, Progress, Shortfall, pack_watch
 
 use crate::amounts::duration;
 use crate::answer::Answer;
+use crate::failure::{self, Failure};
 use crate::figures::grouped;
-use crate::{Failure, files};
+use crate::files;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,15 +52,11 @@ pub struct Arguments {
 }
 
 /// The text to print, or why there is no packing.
-pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let started = Instant::now();
-    let wrong = |what: String| Failure {
-        message: format!("{}: {what}", arguments.file.display()),
-        status: 2,
-        out: None,
-    };
+    let wrong = |what: String| Failure::usage(format!("{}: {what}", arguments.file.display()));
     if let Some(out) = &arguments.out {
-        files::check(out).map_err(Failure::usage)?;
+        files::check(out).map_err(unusable)?;
     }
     let bytes = std::fs::read(&arguments.file).map_err(|error| wrong(error.to_string()))?;
     let table = table::read(&bytes).map_err(|error| wrong(error.to_string()))?;
@@ -81,16 +78,22 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     match packing {
         Ok(packing) => {
             if let Some(out) = &arguments.out {
-                files::replace(out, table.write(&packing.offsets)).map_err(Failure::usage)?;
+                files::replace(out, table.write(&packing.offsets)).map_err(unusable)?;
             }
             Ok(result(&packing))
         }
         Err(LayoutError::DoesNotFit(shortfall)) => {
             let message = format!("{}: {}", arguments.file.display(), complaint(&table, &shortfall));
-            Err(Failure { message, status: 1, out: arguments.answer.json.then(|| result(&shortfall.best)) })
+            let out = arguments.answer.json.then(|| result(&shortfall.best));
+            Err(Failure { message, status: 1, out }.into())
         }
-        Err(error) => Err(wrong(error.to_string())),
+        Err(error) => Err(wrong(error.to_string()).into()),
     }
+}
+
+/// A file that cannot be written, to a verb whose status 1 says that nothing fits.
+fn unusable(error: anyhow::Error) -> Failure {
+    Failure::usage(failure::told(&error))
 }
 
 /// What does not fit, and which buffers are to blame.

@@ -37,10 +37,10 @@ enum What {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let wanted = |what: What| arguments.what.is_none_or(|only| only == what);
-    let shipped = machines::names().map(|name| machines::named(name).map_err(|error| error.to_string()));
-    let shipped = shipped.collect::<Result<Vec<Machine>, String>>()?;
+    let shipped = machines::names().map(machines::named);
+    let shipped = shipped.collect::<Result<Vec<Machine>, _>>()?;
     if arguments.answer.json {
         let mut all = serde_json::Map::new();
         if wanted(What::Networks) {

@@ -10,12 +10,13 @@ mod answer;
 mod compare;
 mod completions;
 mod describe;
+mod explain;
+mod failure;
 mod figures;
 mod files;
 mod keep;
 mod layout;
 mod list;
-mod machine;
 mod outcome;
 mod pic;
 mod plan;
@@ -28,16 +29,17 @@ mod run;
 mod scene;
 mod search;
 mod sizes;
-mod staged;
-mod timing;
+mod terminal;
 mod train;
 mod trial;
-mod wired;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::failure::Failure;
 
 /// Run programs that want a lot of fast memory on a little of it.
 #[derive(Parser)]
@@ -58,6 +60,7 @@ enum Verb {
     Run(run::Arguments),
     Compare(compare::Arguments),
     Reproduce(reproduce::Arguments),
+    Explain(explain::Arguments),
     Report(report::Arguments),
     Train(Box<train::Arguments>),
     Ann(Box<ann::Arguments>),
@@ -67,67 +70,44 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let result = match arguments.verb {
-        Verb::List(arguments) => list::run(&arguments).map_err(Failure::from),
-        Verb::Probe(arguments) => probe::run(&arguments).map_err(Failure::from),
-        Verb::Describe(arguments) => describe::run(&arguments).map_err(Failure::from),
+    match answer(Arguments::parse().verb).and_then(|text| show(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let partial = error.downcast_ref::<Failure>().and_then(|failure| failure.out.as_deref());
+            let shown = partial.map_or(Ok(()), show);
+            let _ = writeln!(io::stderr(), "tiercel: {}", failure::told(&error));
+            shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(failure::status(&error)))
+        }
+    }
+}
+
+/// The text to print, or why there is none.
+fn answer(verb: Verb) -> anyhow::Result<String> {
+    match verb {
+        Verb::List(arguments) => list::run(&arguments),
+        Verb::Probe(arguments) => probe::run(&arguments),
+        Verb::Describe(arguments) => describe::run(&arguments),
         Verb::Profile(arguments) => profile::run(&arguments),
-        Verb::Plan(arguments) => plan::run(&arguments).map_err(Failure::from),
-        Verb::Run(arguments) => run::run(&arguments).map_err(Failure::from),
-        Verb::Compare(arguments) => compare::run(&arguments).map_err(Failure::from),
-        Verb::Reproduce(arguments) => reproduce::run(&arguments).map_err(Failure::from),
+        Verb::Plan(arguments) => plan::run(&arguments),
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Compare(arguments) => compare::run(&arguments),
+        Verb::Reproduce(arguments) => reproduce::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Train(arguments) => train::run(&arguments),
         Verb::Keep(arguments) => keep::run(&arguments),
         Verb::Pic(arguments) => pic::run(&arguments),
         Verb::Layout(arguments) => layout::run(&arguments),
-        Verb::Ann(arguments) => ann::run(&arguments).map_err(Failure::from),
-        Verb::Completions(arguments) => {
-            completions::run(&arguments, Arguments::command()).map_err(Failure::from)
-        }
-        Verb::Report(arguments) => report::run(&arguments).map_err(Failure::from),
-    };
-    match result.and_then(|text| show(&text).map_err(Failure::from)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let shown = failure.out.map_or(Ok(()), |text| show(&text));
-            let _ = writeln!(io::stderr(), "tiercel: {}", failure.message);
-            shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(failure.status))
-        }
-    }
-}
-
-/// Why a verb did not do what was asked.
-struct Failure {
-    message: String,
-    /// The exit status.
-    status: u8,
-    /// What there is to say on standard output all the same.
-    out: Option<String>,
-}
-
-/// How messages begin that speak of a name which does not exist: that is bad usage, and no work was begun.
-const UNKNOWN: [&str; 5] = ["no network `", "no machine `", "no system `", "no paper `", "no size `"];
-
-impl From<String> for Failure {
-    fn from(message: String) -> Failure {
-        let unknown = UNKNOWN.iter().any(|start| message.starts_with(start));
-        Failure { message, status: if unknown { 2 } else { 1 }, out: None }
-    }
-}
-
-impl Failure {
-    /// The command line or a file that it names cannot be used.
-    fn usage(message: String) -> Failure {
-        Failure { message, status: 2, out: None }
+        Verb::Ann(arguments) => ann::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Verb::Report(arguments) => report::run(&arguments),
     }
 }
 
 /// Prints a result; whoever reads us may stop early, and that is no failure of ours.
-fn show(text: &str) -> Result<(), String> {
+fn show(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write: {error}")),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write"),
         _ => Ok(()),
     }
 }

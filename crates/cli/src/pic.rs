@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -15,11 +16,11 @@ use tiercel_core::{Backing, Bandwidth, Bytes};
 use tiercel_pic::deck::{Deck, Precision};
 use tiercel_pic::run::{Amount, Options, Progress, Summary, run as simulate};
 use tiercel_pic::system::System;
-use tiercel_systems::Fast;
+use tiercel_session::{Fast, cores};
 
 use crate::amounts::{self, count};
 use crate::answer::Answer;
-use crate::{Failure, staged};
+use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,21 +109,21 @@ static STOP: AtomicBool = AtomicBool::new(false);
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// From now on an interrupt ends the run after its iteration, with its checkpoint; a second one does not wait for that.
-fn watch_for_interrupts() -> Result<(), String> {
+fn watch_for_interrupts() -> anyhow::Result<()> {
     let handler = || {
         if !RUNNING.load(Ordering::SeqCst) || STOP.swap(true, Ordering::SeqCst) {
             tiercel_run::files::discard();
             std::process::exit(130);
         }
     };
-    ctrlc::set_handler(handler).map_err(|error| format!("cannot watch for interrupts: {error}"))
+    ctrlc::set_handler(handler).context("cannot watch for interrupts")
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let arguments = match &arguments.what {
         What::Run(arguments) => arguments,
-        What::Bench(arguments) => return bench::run(arguments).map_err(|error| error.to_string().into()),
+        What::Bench(arguments) => return Ok(bench::run(arguments)?),
     };
     let text = std::fs::read_to_string(&arguments.deck)
         .map_err(|error| Failure::usage(format!("{}: {error}", arguments.deck.display())))?;
@@ -143,7 +144,7 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         slow: arguments.slow.clone(),
         throttled: arguments.throttle,
         system,
-        threads: arguments.threads.unwrap_or_else(staged::cores),
+        threads: arguments.threads.unwrap_or_else(cores),
         copiers: arguments.copiers.map(|copiers| copiers as u32),
         steps: arguments.steps,
         checkpoint: arguments.checkpoint.clone(),
@@ -159,12 +160,12 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         !STOP.load(Ordering::SeqCst)
     });
     bar.clear();
-    let summary = done.map_err(|error| error.to_string())?;
+    let summary = done?;
     if let Some(path) = &arguments.html {
         let lines = page(arguments, &deck, system, &options, &summary);
         let title = arguments.deck.display().to_string();
         let html = tiercel_pic::page::page(&title, &lines, &summary.pictures, &summary.history);
-        tiercel_run::files::replace(path, html).map_err(|error| format!("{}: {error}", path.display()))?;
+        tiercel_run::files::replace(path, html).with_context(|| path.display().to_string())?;
     }
     let text = if arguments.answer.json {
         format!("{:#}\n", document(&deck, system, &options, &summary))

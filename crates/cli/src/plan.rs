@@ -1,28 +1,24 @@
 //! `tiercel plan`: where every tensor should live, how good that is, and what it costs.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
-use tiercel_core::{Bytes, CopyThreads, Machine, Nanos};
-use tiercel_plan::recompute::fastest;
-use tiercel_plan::{Outline, Plan};
-use tiercel_systems::curve::{Price, least_fast};
-use tiercel_systems::{DEFAULT, Experience, Fast, Options, Run, Setting, System, named, simulate};
-
-use tiercel_workload::Trace;
-use tiercel_workload::rewriting::is_again;
+use tiercel_core::{Bytes, CopyThreads, Nanos};
+use tiercel_session::{Ends, Fast, Run, Session, Watch, cores, machine, percent};
+use tiercel_systems::curve::Price;
+use tiercel_systems::{DEFAULT, named};
 
 use crate::amounts::share;
 use crate::answer::Answer;
 use crate::figures::grouped;
 use crate::files::{self, end_when_interrupted};
-use crate::progress::Progress;
-use crate::scene::{Ground, Scene, fraction};
+use crate::scene::{self, Ground, fraction, title};
 use crate::search::Search;
 use crate::sizes::Subject;
-use crate::staged;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,31 +61,31 @@ pub struct Arguments {
     answer: Answer,
 }
 
-/// Iterations that are simulated to see how a plan does; the first after the warm-up is like all others.
-const ITERATIONS: u32 = 1;
-
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
-    let system = named(&arguments.system).map_err(|error| error.to_string())?;
+    let system = named(&arguments.system)?;
     if arguments.out.is_some() && arguments.fast.len() > 1 {
-        return Err("--out takes one plan; give one --fast".to_string());
+        bail!("--out takes one plan; give one --fast");
     }
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
-    let scene =
-        Scene::open(&arguments.subject, arguments.ground.machine(), arguments.ground.times, staged::cores())?;
+    let (ground, watch) = (&arguments.ground, Terminal::new());
+    let session = scene::open(&arguments.subject, ground.machine(), ground.times, cores(), &watch)?;
     let options = arguments.search.options(arguments.answer.seed);
-    let ends = Ends::new(&scene, options)?;
+    let ends = session.ends(options)?;
     let runs = match arguments.within {
-        Some(within) => vec![inverse(&scene, system, options, &ends, within)?],
-        None => sweep(&scene, system, options, &arguments.fast)?,
+        Some(within) => vec![session.least_fast(system, options, &ends, within)?],
+        None => session.sweep(system, options, &arguments.fast)?,
     };
-    crate::machine::tell_assumed(&scene.machine);
+    if let Some(text) = machine::assumed(session.machine()) {
+        watch.remark(&text);
+    }
     if let Some(path) = &arguments.out {
-        write_plan(path, &scene, system, &runs[0])?;
+        files::replace(path, serde_json::to_string(&session.plan_of(system, &runs[0])?)?)?;
     }
     if arguments.answer.json {
-        let documents: Vec<Value> = runs.iter().map(|run| document(&scene, run, &ends, arguments)).collect();
+        let documents: Vec<Value> =
+            runs.iter().map(|run| document(&session, run, &ends, arguments)).collect();
         return Ok(match &documents[..] {
             [one] => format!("{one:#}\n"),
             _ => format!("{:#}\n", Value::Array(documents)),
@@ -98,126 +94,30 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
     let mut page = String::new();
     // Writing to a string never fails.
     let _ = match &runs[..] {
-        [one] => single(&mut page, &scene, one, &ends, arguments),
-        _ => curve(&mut page, &scene, &runs, &ends),
+        [one] => single(&mut page, &session, one, &ends, arguments),
+        _ => curve(&mut page, &session, &runs, &ends),
     };
     Ok(page)
 }
 
-/// Writes the plan of a run, with what it takes to know what it is for.
-fn write_plan(path: &Path, scene: &Scene, system: &System, run: &Run) -> Result<(), String> {
-    let Some(planned) = &run.planned else {
-        return Err(match system.plans {
-            true => format!(
-                "{} plays best without a plan here, deciding while it runs; `--system autotm-async` makes a plan in any case",
-                system.name
-            ),
-            false => format!("{} does not plan ahead: there is no plan", system.name),
-        });
-    };
-    let outline = Outline::new(played(scene, run), scene.workload.batch());
-    let plan = Plan { outline: Some(outline), ..planned.plan.clone() };
-    let text = serde_json::to_string(&plan).map_err(|error| error.to_string())?;
-    files::replace(path, &text)
-}
-
-/// The two ends that every plan lies between.
-struct Ends {
-    fast_only: Nanos,
-    slow_only: Option<Nanos>,
-}
-
-impl Ends {
-    fn new(scene: &Scene, options: Options) -> Result<Ends, String> {
-        let play = |name: &str| {
-            let setting = scene.setting(&scene.machine, options);
-            let run = named(name).and_then(|system| simulate(system, &setting, ITERATIONS));
-            run.map(|run| run.time()).map_err(|error| error.to_string())
-        };
-        // Slow memory alone may be impossible, where kernels cannot work there.
-        Ok(Ends { fast_only: play("fast-only")?, slow_only: play("slow-only").ok() })
-    }
-
-    fn slowdown(&self, run: &Run) -> f64 {
-        run.time().0 as f64 / self.fast_only.0.max(1) as f64
-    }
-}
-
-fn sweep(scene: &Scene, system: &System, options: Options, fast: &[Fast]) -> Result<Vec<Run>, String> {
-    let progress =
-        if fast.len() == 1 { Progress::alone("planning") } else { Progress::new(fast.len(), "planning") };
-    // From little memory to much: each plan begins with those before it, and is no worse.
-    let machines = fast.iter().map(|fast| scene.with_fast(*fast)).collect::<Result<Vec<_>, String>>()?;
-    let mut points: Vec<(usize, Machine)> = machines.into_iter().enumerate().collect();
-    points.sort_by_key(|(_, machine)| machine.tiers[0].capacity);
-    let experience = Experience::default();
-    let mut runs: Vec<(usize, Run)> = Vec::new();
-    for (at, machine) in points {
-        let setting = Setting { experience: Some(&experience), ..scene.setting(&machine, options) };
-        let run = simulate(system, &setting, ITERATIONS);
-        progress.tick();
-        runs.push((at, run.map_err(|error| format!("with {} of fast memory: {error}", fast[at]))?));
-    }
-    runs.sort_by_key(|(at, _)| *at);
-    Ok(runs.into_iter().map(|(_, run)| run).collect())
-}
-
-/// `0.055` as `5.5 %`.
-fn percent(share: f64) -> String {
-    format!("{} %", (share * 1e6).round() / 1e4)
-}
-
-fn inverse(
-    scene: &Scene,
-    system: &System,
-    options: Options,
-    ends: &Ends,
-    within: f64,
-) -> Result<Run, String> {
-    let progress = Progress::new(8, "searching");
-    let setting = scene.setting(&scene.machine, options);
-    let found = least_fast(system, &setting, ends.fast_only, within, ITERATIONS, || progress.tick());
-    found.map_err(|error| error.to_string())?.ok_or_else(|| {
-        format!(
-            "{} is never within {} of fast-only ({}), not even with {} of fast memory",
-            system.name,
-            percent(within),
-            ends.fast_only,
-            Fast::Share(1.25).bytes(scene.peak, scene.machine.grain()).min(scene.machine.tiers[0].capacity)
-        )
-    })
-}
-
-/// What was played: the workload, or what the system made of it.
-fn played<'a>(scene: &'a Scene, run: &'a Run) -> &'a Trace {
-    run.trace(scene.trace())
-}
-
-/// The time that kernels take which are computed again, with everything in fast memory.
-fn recomputed(scene: &Scene, run: &Run) -> Nanos {
-    let kernels = &played(scene, run).kernels;
-    let times = fastest(kernels, &run.machine, &scene.times).into_iter();
-    let again = times.zip(kernels).filter(|(_, kernel)| is_again(&kernel.name));
-    Nanos(again.map(|(time, _)| time).sum::<f64>().round() as u64)
-}
-
-fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Value {
+fn document(session: &Session, run: &Run, ends: &Ends, arguments: &Arguments) -> Value {
     let plan = run.planned.as_ref().map(|planned| &planned.plan);
     let fast = run.machine.tiers[0].capacity;
-    let price = Price::of(run, scene.peak);
-    let layout = run.planned.as_ref().and_then(|planned| planned.layout(played(scene, run), &run.machine));
+    let price = Price::of(run, session.peak());
+    let layout =
+        run.planned.as_ref().and_then(|planned| planned.layout(run.trace(session.trace()), &run.machine));
     json!({
-        "net": scene.net,
-        "batch": scene.workload.batch(),
+        "net": session.net(),
+        "batch": session.workload().batch(),
         "machine": run.machine.name,
         "compute_assumed": run.machine.compute.assumed,
         "system": run.system,
         "on": "sim",
         "measured": false,
         "seed": arguments.answer.seed,
-        "peak_bytes": scene.peak.0,
+        "peak_bytes": session.peak().0,
         "fast_bytes": fast.0,
-        "fast_fraction": fraction(fast, scene.peak),
+        "fast_fraction": fraction(fast, session.peak()),
         // What programs rely on: the plan's own time, to which its gap belongs.
         "iteration_ns": plan.map_or(run.time().0, |plan| plan.iteration_ns.round() as u64),
         "simulated_ns": run.time().0,
@@ -233,7 +133,7 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
         "moves": plan.map(|plan| plan.moves.len()),
         "fetched_bytes": run.fetched().0,
         "evicted_bytes": run.evicted().0,
-        "recomputed_ns": recomputed(scene, run).0,
+        "recomputed_ns": session.recomputed(run).0,
         "recomputed": plan.map(|plan| &plan.recomputed),
         "early_updates": plan.map(|plan| plan.early_updates),
         "parts_bytes": plan.and_then(|plan| plan.parts_bytes),
@@ -252,23 +152,23 @@ fn document(scene: &Scene, run: &Run, ends: &Ends, arguments: &Arguments) -> Val
 
 fn single(
     out: &mut String,
-    scene: &Scene,
+    session: &Session,
     run: &Run,
     ends: &Ends,
     arguments: &Arguments,
 ) -> std::fmt::Result {
     let fast = run.machine.tiers[0].capacity;
-    let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
+    let share = fast.0 as f64 * 100.0 / session.peak().0.max(1) as f64;
     match arguments.within {
-        None => writeln!(out, "{}: {}\n", scene.title(), run.system)?,
+        None => writeln!(out, "{}: {}\n", title(session), run.system)?,
         Some(within) => {
-            writeln!(out, "{}: {} within {} of fast-only\n", scene.title(), run.system, percent(within))?;
+            writeln!(out, "{}: {} within {} of fast-only\n", title(session), run.system, percent(within))?;
         }
     }
     let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");
     row(
         "fast memory",
-        format!("{fast}, {share:.0} % of the peak of {}; {} used", scene.peak, run.peak_fast()),
+        format!("{fast}, {share:.0} % of the peak of {}; {} used", session.peak(), run.peak_fast()),
     )?;
     let slower = (ends.slowdown(run) - 1.0) * 100.0;
     let than = if slower < 0.0 { "shorter" } else { "longer" };
@@ -307,7 +207,7 @@ fn single(
         row("copy threads", threads.iter().map(each).collect::<Vec<_>>().join(", "))?;
     }
     row("kernels", run.split.to_string())?;
-    if let Some(price) = Price::of(run, scene.peak) {
+    if let Some(price) = Price::of(run, session.peak()) {
         let percent = price.share() * 100.0;
         row(
             "memory costs",
@@ -318,11 +218,11 @@ fn single(
 }
 
 /// The iteration against fast memory, and the speed that a price buys (AutoTM, Figure 9).
-fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt::Result {
+fn curve(out: &mut String, session: &Session, runs: &[Run], ends: &Ends) -> std::fmt::Result {
     let slow_only = ends.slow_only.map_or("not possible".to_string(), |time| time.to_string());
-    writeln!(out, "{}: {}, peak {}", scene.title(), runs[0].system, scene.peak)?;
+    writeln!(out, "{}: {}, peak {}", title(session), runs[0].system, session.peak())?;
     writeln!(out, "simulated; fast-only {}, slow-only {slow_only}\n", ends.fast_only)?;
-    let priced = runs.iter().all(|run| Price::of(run, scene.peak).is_some());
+    let priced = runs.iter().all(|run| Price::of(run, session.peak()).is_some());
     let heads = if priced { "      price  speed for it" } else { "" };
     writeln!(
         out,
@@ -331,7 +231,7 @@ fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt
     )?;
     for run in runs {
         let fast: Bytes = run.machine.tiers[0].capacity;
-        let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
+        let share = fast.0 as f64 * 100.0 / session.peak().0.max(1) as f64;
         let slowdown = ends.slowdown(run);
         let moved = run.fetched() + run.evicted();
         write!(
@@ -342,7 +242,7 @@ fn curve(out: &mut String, scene: &Scene, runs: &[Run], ends: &Ends) -> std::fmt
             run.time().to_string(),
             moved.to_string()
         )?;
-        match Price::of(run, scene.peak).filter(|_| priced) {
+        match Price::of(run, session.peak()).filter(|_| priced) {
             Some(price) => {
                 writeln!(out, " {:>8.0} % {:>13.2}", price.share() * 100.0, 1.0 / slowdown / price.share())?;
             }

@@ -3,15 +3,17 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Backing, Bandwidth, Machine};
 use tiercel_profile::probe::{Found, Settings, here, probe};
+use tiercel_session::{Watch, machine};
 
 use crate::answer::Answer;
 use crate::files::{self, end_when_interrupted};
-use crate::machine;
 use crate::progress::Notes;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,28 +40,30 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let folder = here::folder();
     let file = match (&arguments.file, arguments.no_file) {
         (_, true) => None,
         (Some(path), false) if !path.is_dir() => {
-            return Err(format!("--file: there is no folder `{}`", path.display()));
+            bail!("--file: there is no folder `{}`", path.display());
         }
         (Some(path), false) => Some(path.clone()),
         (None, false) => {
             std::fs::create_dir_all(&folder)
-                .map_err(|error| format!("cannot make the folder `{}`: {error}", folder.display()))?;
+                .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
             Some(folder)
         }
     };
     let slow = file.map(|path| Backing::File(path.display().to_string()));
     let notes = Notes::new();
-    let found = probe(&Settings { slow }, |what| notes.say(what)).map_err(|error| error.to_string())?;
+    let found = probe(&Settings { slow }, |what| notes.say(what))?;
     drop(notes);
-    machine::warn(&found.machine);
-    let kept = here::keep(&found).map_err(|error| error.to_string())?;
+    if let Some(text) = machine::disturbed(&found.machine) {
+        Terminal::new().remark(&text);
+    }
+    let kept = here::keep(&found)?;
     if let Some(path) = &arguments.out {
         files::replace(path, found.machine.to_toml())?;
     }

@@ -5,19 +5,21 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_core::{Backing, Machine, Nanos, TierId};
 use tiercel_profile::Kept;
+use tiercel_session::measure::{Care, Timed};
+use tiercel_session::{cores, machine, measure, net_name};
 use tiercel_sim::KernelTime;
-use tiercel_workload::trace::Timing;
 use tiercel_workload::{Kernel, Program, text};
 
 use crate::answer::Answer;
-use crate::scene::net_name;
+use crate::failure::Failure;
 use crate::sizes::Subject;
-use crate::timing::{self, Outcome};
-use crate::{Failure, amounts, files, machine, staged};
+use crate::terminal::{Terminal, stop_when_interrupted, stopped};
+use crate::{amounts, files};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,26 +55,27 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let workload = arguments.subject.open()?;
-    let threads = arguments.threads.unwrap_or_else(staged::cores);
-    let (program, batch) = timing::program(&arguments.subject.what, workload, threads)?;
+    let threads = arguments.threads.unwrap_or_else(cores);
+    let (program, batch) = measure::program(&arguments.subject.what, workload, threads)?;
+    let watch = Terminal::new();
     let machine = match (&arguments.slow, arguments.machine.as_str()) {
-        (slow, "here") => machine::beside(slow.as_ref().unwrap_or(&Backing::Throttled))?,
-        (None, name) => machine::open(name)?,
+        (slow, "here") => machine::beside(slow.as_ref().unwrap_or(&Backing::Throttled), &*watch)?,
+        (None, name) => machine::open(name, &*watch)?,
         (Some(_), name) => {
-            return Err(Failure::usage(format!(
-                "--slow goes with `--machine here`; `{name}` has a slow tier"
-            )));
+            let message = format!("--slow goes with `--machine here`; `{name}` has a slow tier");
+            return Err(Failure::usage(message).into());
         }
     };
-    timing::stop_when_interrupted();
+    stop_when_interrupted();
     let mut kept = Kept::open(threads);
     let started = Instant::now();
-    let outcome = timing::measure(&program, &machine, threads, &mut kept, (arguments.again, true))?;
+    let care = Care { again: arguments.again, thorough: true };
+    let outcome = measure::measure(&program, &machine, threads, &mut kept, care, &*watch)?;
     if let Some(why) = &outcome.unkept {
-        return Err(Failure::from(why.clone()));
+        bail!(why.clone());
     }
     let profile = Profile {
         net: net_name(&arguments.subject.what, &program.trace),
@@ -84,32 +87,22 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
         outcome: &outcome,
         kept: &kept,
     };
-    if timing::stopped() {
+    if stopped() {
         let known = outcome.known + outcome.measured;
         let message = format!(
             "interrupted: {known} of {} times are known and kept; the same command goes on",
             outcome.wanted
         );
-        return Err(Failure { message, status: 130, out: None });
+        return Err(Failure::interrupted(message, None).into());
     }
     if let Some(path) = &arguments.out {
-        files::replace(path, text::write(&timed(program.clone(), &outcome)))?;
+        files::replace(path, text::write(&outcome.annotated(&program.trace)))?;
     }
     Ok(if arguments.answer.json {
         format!("{:#}\n", profile.document(arguments.answer.seed))
     } else {
         profile.table()
     })
-}
-
-/// The trace with what was measured of its kernels.
-fn timed(program: Program, outcome: &Outcome) -> tiercel_workload::Trace {
-    let mut trace = program.trace;
-    for kernel in &mut trace.kernels {
-        let known = outcome.times.of(kernel).iter();
-        kernel.timings = known.map(|(tiers, time)| Timing { tiers: tiers.clone(), time: *time }).collect();
-    }
-    trace
 }
 
 /// All kernels of one kind together.
@@ -122,7 +115,7 @@ struct Kind<'a> {
     slow: Option<Nanos>,
 }
 
-fn kinds<'a>(program: &'a Program, machine: &Machine, outcome: &'a Outcome) -> Vec<(&'a str, Kind<'a>)> {
+fn kinds<'a>(program: &'a Program, machine: &Machine, outcome: &'a Timed) -> Vec<(&'a str, Kind<'a>)> {
     let slowest = machine.tier_ids().rev().find(|id| machine.tier(*id).computable).unwrap_or(TierId(0));
     let time = |kernel: &Kernel, tier: TierId| {
         let tiers = vec![tier; kernel.reads.len() + kernel.writes.len()];
@@ -151,7 +144,7 @@ struct Profile<'a> {
     machine: &'a Machine,
     seconds: f64,
     kinds: Vec<(&'a str, Kind<'a>)>,
-    outcome: &'a Outcome,
+    outcome: &'a Timed,
     kept: &'a Kept,
 }
 
@@ -240,7 +233,7 @@ impl Profile<'_> {
                 machine.tier(machine.slowest()).backing
             )?;
         }
-        let Outcome { wanted, known, measured, disturbed, .. } = self.outcome;
+        let Timed { wanted, known, measured, disturbed, .. } = self.outcome;
         writeln!(
             out,
             "\n  {wanted} times of distinct kernels by placement: {known} were known, {measured} measured in {:.1} s",

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tiercel_session::Steps;
 
 /// How long somebody waits before a bar appears.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,6 +57,16 @@ impl Progress {
     /// One step is done.
     pub fn tick(&self) {
         self.bar.inc(1);
+    }
+}
+
+impl Steps for Progress {
+    fn tick(&self) {
+        Progress::tick(self);
+    }
+
+    fn say(&self, what: &str) {
+        self.bar.set_message(what.to_string());
     }
 }
 

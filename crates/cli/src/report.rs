@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::Args;
 use tiercel_core::Bytes;
 use tiercel_report::events::is_events;
@@ -47,12 +48,12 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     check_places(arguments)?;
     end_when_interrupted();
     let report = read(arguments)?;
     if arguments.perfetto.is_some() && report.runs.is_empty() {
-        return Err("--perfetto: a trace is made of events, and no file has any".to_string());
+        bail!("--perfetto: a trace is made of events, and no file has any");
     }
     if let Some(path) = &arguments.html {
         put(path, |out| out.write_all(report.html().as_bytes()))?;
@@ -70,40 +71,40 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 }
 
 /// Nothing that is read or written is overwritten.
-fn check_places(arguments: &Arguments) -> Result<(), String> {
+fn check_places(arguments: &Arguments) -> anyhow::Result<()> {
     let outputs =
         [("--html", &arguments.html), ("--perfetto", &arguments.perfetto), ("--csv", &arguments.csv)];
     let outputs: Vec<(&str, &Path)> =
         outputs.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect();
     for (option, path) in &outputs {
         if arguments.files.iter().any(|input| files::same(input, path)) {
-            return Err(format!("{option}: `{}` is what is to be read", path.display()));
+            bail!("{option}: `{}` is what is to be read", path.display());
         }
     }
     files::check_all(&outputs)
 }
 
 /// Reads every file and puts together what they hold.
-fn read(arguments: &Arguments) -> Result<Report, String> {
+fn read(arguments: &Arguments) -> anyhow::Result<Report> {
     let (mut runs, mut results, mut kept) = (Vec::new(), Comparison::default(), Vec::new());
     for path in &arguments.files {
         let name = path.display();
-        let mut from = open(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
-        let start = from.fill_buf().map_err(|error| format!("cannot read `{name}`: {error}"))?;
+        let mut from = open(path).with_context(|| format!("cannot read `{name}`"))?;
+        let start = from.fill_buf().with_context(|| format!("cannot read `{name}`"))?;
         if start.is_empty() {
-            return Err(format!("{name}: the file is empty"));
+            bail!("{name}: the file is empty");
         }
         if is_events(start) {
-            let log = Log::read(from).map_err(|error| format!("{name}: {error}"))?;
+            let log = Log::read(from).with_context(|| name.to_string())?;
             runs.push(Run::new(log));
         } else if is_kept(start) {
-            kept.push(Kept::read(from).map_err(|error| format!("{name}: {error}"))?);
+            kept.push(Kept::read(from).with_context(|| name.to_string())?);
         } else {
             let mut text = Vec::new();
-            from.read_to_end(&mut text).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+            from.read_to_end(&mut text).with_context(|| format!("cannot read `{name}`"))?;
             let read = Comparison::parse(&text);
-            let read = read
-                .map_err(|error| format!("{name}: these are neither events nor results of runs: {error}"))?;
+            let read =
+                read.with_context(|| format!("{name}: these are neither events nor results of runs"))?;
             results.rows.extend(read.rows);
         }
     }
@@ -153,9 +154,9 @@ impl Read for Watched {
 }
 
 /// Writes a file whole or not at all, and says so.
-fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
+fn put(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
-    contents(&mut bytes).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+    contents(&mut bytes).with_context(|| format!("cannot write `{}`", path.display()))?;
     files::replace(path, &bytes)?;
     // Whoever closed standard error does not want to know.
     let _ = writeln!(io::stderr(), "tiercel: wrote {}, {}", path.display(), Bytes(bytes.len() as u64));

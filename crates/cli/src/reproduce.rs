@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tiercel_systems::Options;
+use tiercel_session::{Options, cores};
 use tiercel_systems::reproduce::{Claim, Difference, Paper, Row, Verdict, named};
 
 use crate::amounts::{duration, threads};
@@ -14,7 +14,6 @@ use crate::ann::reproduce::Given;
 use crate::answer::Answer;
 use crate::files::end_when_interrupted;
 use crate::progress::Notes;
-use crate::staged;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,10 +51,10 @@ pub struct Arguments {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     if arguments.paper == "hm-ann" {
-        let threads = arguments.threads.unwrap_or_else(staged::cores);
+        let threads = arguments.threads.unwrap_or_else(cores);
         let given = arguments.vectors.as_ref().zip(arguments.queries.as_ref());
         let given = given.map(|(vectors, queries)| Given { vectors, queries, metric: arguments.metric });
         return crate::ann::reproduce::run(arguments.answer.json, arguments.answer.seed, threads, given);
@@ -68,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
         let done = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         notes.say(&format!("{done} simulations done"));
     };
-    let rows = paper.reproduce(options, arguments.threads.unwrap_or_else(staged::cores), &tick);
+    let rows = paper.reproduce(options, arguments.threads.unwrap_or_else(cores), &tick);
     drop(notes);
     if arguments.answer.json {
         return Ok(format!("{:#}\n", document(paper, &rows)));

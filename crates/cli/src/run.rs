@@ -3,26 +3,24 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use tiercel_core::{Bytes, Machine, Nanos, Stamped};
-use tiercel_plan::{Flaw, Mismatch, Plan};
+use tiercel_core::{Bytes, Nanos, Stamped};
 use tiercel_profile::machines;
 use tiercel_report::Header;
-use tiercel_systems::planning::replay;
-use tiercel_systems::{
-    DEFAULT, Fast, Options, Planned, Prepared, Recording, Run, System, SystemError, named, simulate_prepared,
-};
+use tiercel_session::{Choice, Fast, Options, Run, Session, Watch, cores, machine};
+use tiercel_systems::{DEFAULT, Recording};
 
 use crate::amounts;
 use crate::answer::Answer;
 use crate::figures::counted;
 use crate::files::{self, end_when_interrupted};
-use crate::progress::Progress;
-use crate::scene::{Ground, Scene, document};
+use crate::outcome;
+use crate::scene::{self, Ground, document, title};
 use crate::search::Search;
 use crate::sizes::Subject;
-use crate::staged;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,168 +75,89 @@ enum On {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     end_when_interrupted();
     if let Some(path) = &arguments.events {
         files::check(path)?;
     }
-    let plan = arguments.plan.as_deref().map(read_plan).transpose()?;
-    let system = match &plan {
-        None => Some(named(&arguments.system).map_err(|error| error.to_string())?),
-        Some(_) => None,
+    let choice = match &arguments.plan {
+        Some(path) => Choice::read(path)?,
+        None => Choice::named(&arguments.system)?,
     };
-    let machine = arguments.ground.machine.as_deref().or(plan.as_ref().map(|plan| plan.machine.as_str()));
-    let threads = arguments.threads.unwrap_or_else(staged::cores);
-    let machine = machine.unwrap_or(arguments.ground.machine());
-    if arguments.ground.machine.is_none() && machine != "here" && machines::named(machine).is_err() {
-        return Err(format!(
-            "the plan is for the machine `{machine}`, which does not ship; give its file as --machine"
-        ));
-    }
-    let scene = Scene::open(&arguments.subject, machine, arguments.ground.times, threads)?;
-    if let Some(plan) = &plan {
-        let meant = plan.meant_for(&scene.trace().name, scene.workload.batch());
-        meant.map_err(|flaw| SystemError::from(flaw).to_string())?;
-    }
-    let fast = plan.as_ref().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
-    let machine = scene.with_fast(fast)?;
+    let (watch, threads) = (Terminal::new(), arguments.threads.unwrap_or_else(cores));
+    let machine = machine_name(arguments, &choice)?;
+    let session = scene::open(&arguments.subject, machine, arguments.ground.times, threads, &watch)?;
+    let fast = choice.plan().map_or(arguments.fast, |plan| Fast::Amount(Bytes(plan.fast_bytes)));
     let options = Options {
         lookahead: arguments.lookahead.map(|kernels| kernels as usize),
         ..arguments.search.options(arguments.answer.seed)
     };
-    let choice = Choice { system, plan, options };
+    let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
     if arguments.on == On::Host {
-        if !crate::machine::is_here(&machine) {
-            return Err(format!(
-                "`{}` is another machine; on the host runs `--machine here`, or one that stands for it, such as dram-throttled",
-                machine.name
-            ));
+        let outcome = session.run(&choice, fast, options, arguments.iterations, recording)?;
+        if let (Some(path), Some((header, events))) = (&arguments.events, &outcome.events) {
+            write_events(path, header, events)?;
         }
-        let outcome = staged::run(
-            &scene,
-            &machine,
-            &choice,
-            arguments.iterations,
-            threads,
-            arguments.events.as_deref(),
-        )?;
+        let dtype = arguments.subject.sizes.dtype();
         return Ok(if arguments.answer.json {
-            format!("{:#}\n", outcome.document())
+            format!("{:#}\n", outcome::document(&outcome, dtype))
         } else {
-            outcome.table()
+            outcome::table(&outcome, dtype)
         });
     }
-    let machine = system.map_or(machine.clone(), |system| system.machine(scene.trace(), &machine));
-    let setting = scene.setting(&machine, options);
-    let prepared = choice.prepare(&scene, &machine)?;
-    let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
-    let progress = Progress::alone("simulating");
-    let played = simulate_prepared(choice.name(), prepared, &setting, arguments.iterations, recording);
-    let played = played.map_err(|error| error.to_string())?;
-    drop(progress);
-    crate::machine::tell_assumed(&machine);
+    let played = session.simulate(&choice, fast, options, arguments.iterations, recording)?;
+    if let Some(text) = machine::assumed(session.machine()) {
+        watch.remark(&text);
+    }
     if let Some(path) = &arguments.events {
-        let trace = played.trace(scene.trace());
-        let mut header = Header::simulated(trace, &played.machine, &played.system);
-        header.net = scene.net.clone();
-        (header.batch, header.peak_bytes) = (scene.workload.batch(), Some(scene.peak));
-        header.warmup_iterations = played.warmup;
-        write_events(path, &header, &played.events)?;
+        write_events(path, &session.header(&played), &played.events)?;
     }
     if arguments.answer.json {
-        let mut fields = document(&played, scene.peak, arguments.answer.seed);
-        fields.insert("net".into(), json!(scene.net));
-        fields.insert("batch".into(), json!(scene.workload.batch()));
+        let mut fields = document(&played, session.peak(), arguments.answer.seed);
+        fields.insert("net".into(), json!(session.net()));
+        fields.insert("batch".into(), json!(session.workload().batch()));
         return Ok(format!("{:#}\n", serde_json::Value::Object(fields)));
     }
-    Ok(table(&scene, &played))
+    Ok(table(&session, &played))
 }
 
-/// A system, or a plan that stands in for one.
-pub struct Choice {
-    pub system: Option<&'static System>,
-    pub plan: Option<Plan>,
-    pub options: Options,
-}
-
-impl Choice {
-    /// What it is called.
-    pub fn name(&self) -> &'static str {
-        self.system.map_or("plan", |system| system.name)
-    }
-
-    /// Wires it up for a machine.
-    pub fn prepare(&self, scene: &Scene, machine: &Machine) -> Result<Prepared, String> {
-        self.prepare_for(scene.setting(machine, self.options))
-    }
-
-    /// Wires it up for any setting.
-    pub fn prepare_for(&self, setting: tiercel_systems::Setting<'_>) -> Result<Prepared, String> {
-        let progress = Progress::alone("planning");
-        let prepared = match (&self.plan, self.system) {
-            (Some(plan), _) => {
-                let planned = Planned { plan: plan.clone(), solve: None, met: true, heeded: false };
-                replay(planned, &setting)
-            }
-            (None, Some(system)) => system.prepare(&setting),
-            (None, None) => unreachable!("there is one or the other"),
-        };
-        drop(progress);
-        prepared.map_err(|error| match &self.plan {
-            Some(plan) => format!("{error}{}", remedy(&error, plan, setting.machine)),
-            None => error.to_string(),
-        })
-    }
-}
-
-/// What may be behind a plan that does not fit.
-fn remedy(error: &SystemError, plan: &Plan, machine: &Machine) -> String {
-    if plan.machine != machine.name {
-        return format!("; the plan is for the machine `{}`, this is `{}`", plan.machine, machine.name);
-    }
-    let SystemError::Flaw(flaw) = error else { return String::new() };
-    match flaw.as_ref() {
-        Flaw::Other(Mismatch::Size { tensor, .. } | Mismatch::Missing { tensor, .. })
-            if tensor.ends_with(".workspace") =>
-        {
-            "; kernels have this scratch memory with `--times measured` and on the host, for so many `--threads`"
-                .to_string()
+/// The machine that was named, or else the one that the plan is for.
+fn machine_name<'a>(arguments: &'a Arguments, choice: &'a Choice) -> anyhow::Result<&'a str> {
+    let planned_for = choice.plan().map(|plan| plan.machine.as_str());
+    match (&arguments.ground.machine, planned_for) {
+        (None, Some(name)) if name != "here" && machines::named(name).is_err() => {
+            bail!("the plan is for the machine `{name}`, which does not ship; give its file as --machine")
         }
-        _ => String::new(),
+        (None, Some(name)) => Ok(name),
+        _ => Ok(arguments.ground.machine()),
     }
 }
 
 /// Writes down what happened.
-pub fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> Result<(), String> {
+fn write_events(path: &Path, header: &Header, events: &[Stamped]) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     tiercel_report::write_events(&mut lines, header, events)
-        .map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+        .with_context(|| format!("cannot write `{}`", path.display()))?;
     files::replace(path, &lines)
 }
 
-fn read_plan(path: &Path) -> Result<Plan, String> {
-    let shown = path.display();
-    let text = files::read(path)?;
-    serde_json::from_slice(&text).map_err(|error| format!("{shown}: not a plan: {error}"))
-}
-
-fn table(scene: &Scene, run: &Run) -> String {
+fn table(session: &Session, run: &Run) -> String {
     let mut page = String::new();
     // Writing to a string never fails.
-    let _ = write_table(&mut page, scene, run);
+    let _ = write_table(&mut page, session, run);
     page
 }
 
-fn write_table(out: &mut String, scene: &Scene, run: &Run) -> std::fmt::Result {
+fn write_table(out: &mut String, session: &Session, run: &Run) -> std::fmt::Result {
     let n = run.iterations.len() as u64;
     let many = counted(n, "simulated iteration");
-    writeln!(out, "{}: {many} under {}\n", scene.title(), run.system)?;
+    writeln!(out, "{}: {many} under {}\n", title(session), run.system)?;
     let mut row = |name: &str, text: String| writeln!(out, "  {name:<12} {text}");
     let fast = run.machine.tiers[0].capacity;
-    let share = fast.0 as f64 * 100.0 / scene.peak.0.max(1) as f64;
+    let share = fast.0 as f64 * 100.0 / session.peak().0.max(1) as f64;
     row(
         "fast memory",
-        format!("{fast}, {share:.0} % of the peak of {}; {} used", scene.peak, run.peak_fast()),
+        format!("{fast}, {share:.0} % of the peak of {}; {} used", session.peak(), run.peak_fast()),
     )?;
     row("iteration", format!("{} (median)", run.time()))?;
     if let Some(planned) = &run.planned {

@@ -1,14 +1,24 @@
-//! What `plan`, `run` and `compare` have in common: a workload on a machine, and what a simulated run of it amounts to.
+//! What `plan`, `run` and `compare` have in common: what a workload is played on, and what a simulated run of it amounts to.
 
-use clap::Args;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
-use tiercel_core::{Bytes, Machine, TierId};
-use tiercel_systems::{Fast, Options, Run, Setting, Times};
-use tiercel_workload::{Lifetimes, Trace, Workload};
+use tiercel_core::Bytes;
+use tiercel_session::{Run, Session, machine};
 
-use crate::machine;
 use crate::sizes::Subject;
-use crate::timing::{self, Source};
+use crate::terminal::Terminal;
+
+/// Where kernel times come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
+pub enum Source {
+    /// From the figures of the machine file
+    #[default]
+    Modelled,
+    /// From running each kernel on this machine, once; what was measured is kept
+    Measured,
+}
 
 /// What a workload is played on.
 #[derive(Args)]
@@ -28,100 +38,30 @@ impl Ground {
     }
 }
 
-/// Whether a trace can be played on a machine at all.
-pub fn playable(what: &str, trace: &Trace, machine: &Machine) -> Result<(), String> {
-    if trace.kernels.is_empty() {
-        return Err(format!("{what}: there is nothing to run: no kernel"));
-    }
-    trace.check_tiers(machine.tiers.len()).map_err(|why| format!("{what}: {why}"))
+/// Opens what the user names, with kernel times from where the user wants them.
+pub fn open(
+    subject: &Subject,
+    machine_name: &str,
+    source: Source,
+    threads: usize,
+    watch: &Arc<Terminal>,
+) -> anyhow::Result<Session> {
+    let (workload, what) = (subject.open()?, subject.what.as_str());
+    let machine = machine::open(machine_name, watch.as_ref())?;
+    let session = Session::new(what, workload, machine)?.watched(watch.clone()).threads(threads);
+    Ok(match source {
+        Source::Modelled => session,
+        Source::Measured => session.measured()?,
+    })
 }
 
-/// A workload on a machine.
-pub struct Scene {
-    /// The network's name, or the file's.
-    pub net: String,
-    /// What runs.
-    pub workload: Workload,
-    /// Its number format, where it has one.
-    pub dtype: &'static str,
-    /// The most bytes that it keeps at once.
-    pub peak: Bytes,
-    /// On what.
-    pub machine: Machine,
-    /// How long kernels take there.
-    pub times: Times,
-}
-
-impl Scene {
-    /// Opens what the user names, with kernel times from where the user wants them.
-    pub fn open(
-        subject: &Subject,
-        machine_name: &str,
-        source: Source,
-        threads: usize,
-    ) -> Result<Scene, String> {
-        let (workload, what) = (subject.open()?, subject.what.as_str());
-        let machine = machine::open(machine_name)?;
-        let (workload, times) = match source {
-            Source::Modelled => (workload, machine::times(&machine)?),
-            Source::Measured => {
-                let (workload, times) = timing::measured(what, workload, &machine, threads)?;
-                (workload, Times::new(times))
-            }
-        };
-        let peak = Lifetimes::new(workload.trace()).peak().1;
-        playable(what, workload.trace(), &machine)?;
-        Ok(Scene {
-            net: net_name(what, workload.trace()),
-            workload,
-            dtype: subject.sizes.dtype(),
-            peak,
-            machine,
-            times,
-        })
+/// The workload and the machine in a line.
+pub fn title(session: &Session) -> String {
+    let (net, machine) = (session.net(), &session.machine().name);
+    match session.workload().batch() {
+        Some(batch) => format!("{net}, batch {batch}, on {machine}"),
+        None => format!("{net} on {machine}"),
     }
-
-    /// What runs.
-    pub fn trace(&self) -> &Trace {
-        self.workload.trace()
-    }
-
-    /// The machine with so much fast memory, which it must have.
-    pub fn with_fast(&self, fast: Fast) -> Result<Machine, String> {
-        let bytes = fast.on(&self.machine, self.peak).map_err(|error| error.to_string())?;
-        tell_less(fast, &self.machine, self.peak);
-        Ok(self.machine.clone().with_capacity(TierId(0), bytes))
-    }
-
-    /// What a system is set up for.
-    pub fn setting<'a>(&'a self, machine: &'a Machine, options: Options) -> Setting<'a> {
-        let program = self.workload.program();
-        Setting { program, options, ..Setting::new(self.trace(), machine, &self.times) }
-    }
-
-    /// The workload and the machine in a line.
-    pub fn title(&self) -> String {
-        match self.workload.batch() {
-            Some(batch) => format!("{}, batch {batch}, on {}", self.net, self.machine.name),
-            None => format!("{} on {}", self.net, self.machine.name),
-        }
-    }
-}
-
-/// Says that a share of the peak is more than the machine has.
-pub fn tell_less(fast: Fast, machine: &Machine, peak: Bytes) {
-    let (tier, wanted) = (&machine.tiers[0], fast.bytes(peak, machine.grain()));
-    if matches!(fast, Fast::Share(_)) && wanted > tier.capacity {
-        eprintln!(
-            "tiercel: {fast} of the peak are {wanted}; {} of `{}` has {}, and that is what is used",
-            tier.name, machine.name, tier.capacity
-        );
-    }
-}
-
-/// What a workload is called: by its trace, or by what the user wrote.
-pub fn net_name(what: &str, trace: &Trace) -> String {
-    if trace.name.is_empty() { what.to_string() } else { trace.name.clone() }
 }
 
 /// The document of a simulated run, for verbs to add to.

@@ -5,6 +5,7 @@ use tiercel_workload::graph::{DType, Optimizer};
 use tiercel_workload::{Workload, nets, open};
 
 use crate::amounts::count;
+use crate::failure::Failure;
 
 /// A workload in some size.
 #[derive(Args)]
@@ -18,7 +19,7 @@ pub struct Subject {
 
 impl Subject {
     /// The network of this name, or else the file, in these sizes.
-    pub fn open(&self) -> Result<Workload, String> {
+    pub fn open(&self) -> anyhow::Result<Workload> {
         self.sizes.open(&self.what)
     }
 }
@@ -66,18 +67,18 @@ enum Rule {
 
 impl Sizes {
     /// The network of this name, or else the file, in these sizes, all of which it must have.
-    pub fn open(&self, what: &str) -> Result<Workload, String> {
+    pub fn open(&self, what: &str) -> anyhow::Result<Workload> {
         self.check(&[what])?;
         self.open_unchecked(what)
     }
 
     /// The same; sizes that a network does not have are left out.
-    pub fn open_unchecked(&self, what: &str) -> Result<Workload, String> {
-        open(what, &self.options()).map_err(|error| error.to_string())
+    pub fn open_unchecked(&self, what: &str) -> anyhow::Result<Workload> {
+        Ok(open(what, &self.options())?)
     }
 
     /// Refuses sizes that none of these networks has; files speak for themselves.
-    pub fn check(&self, names: &[&str]) -> Result<(), String> {
+    pub fn check(&self, names: &[&str]) -> anyhow::Result<()> {
         let options = self.options();
         let refused =
             |name: &str| -> Option<Vec<&str>> { nets::find(name).map(|net| net.refused(&options).collect()) };
@@ -96,9 +97,10 @@ impl Sizes {
                 let takes = nets::find(name).map_or(&[][..], |net| net.takes);
                 let takes = ["batch"].iter().chain(takes).filter(|option| **option != "words");
                 let takes: Vec<String> = takes.map(|option| format!("--{option}")).collect();
-                Err(format!("no size `--{option}` of {name}; it has {}", takes.join(", ")))
+                Err(Failure::usage(format!("no size `--{option}` of {name}; it has {}", takes.join(", ")))
+                    .into())
             }
-            _ => Err(format!("no size `--{option}` of any of these networks")),
+            _ => Err(Failure::usage(format!("no size `--{option}` of any of these networks")).into()),
         }
     }
 

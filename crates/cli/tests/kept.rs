@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tiercel_pages::real::process::memory_group;
+use tiercel_testbed::skipped;
 
 const PAGE: usize = 512;
 /// Words of the program's memory: 64 MiB.
@@ -111,7 +112,7 @@ fn can_keep() -> bool {
     for name in ["a swap file of our own", "memory cgroup", "process_madvise"] {
         let found = list.iter().find(|facility| facility["name"] == name);
         if !found.is_some_and(|facility| facility["usable"] == true) {
-            eprintln!("skipped: no {name} here");
+            skipped(&format!("programs that are kept: no {name} here"));
             return false;
         }
     }
@@ -119,7 +120,7 @@ fn can_keep() -> bool {
     let slow = place("try");
     let tried = keep(&slow, &[], "", "true").output().expect("the binary runs");
     if !tried.status.success() {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&tried.stderr));
+        skipped(&format!("programs that are kept: {}", String::from_utf8_lossy(&tried.stderr)));
     }
     tried.status.success()
 }
@@ -295,7 +296,7 @@ fn who_wants_more_than_there_is_is_ended_by_the_kernel_and_told_why() {
     let noted = text(&output.stderr);
     assert!(is_gone(&slow), "{noted}");
     if output.status.success() {
-        eprintln!("skipped: somebody else has swap on, which was enough");
+        skipped("a full swap file: somebody else has swap on, which was enough");
         return;
     }
     assert!(noted.contains("--slow-size"), "{noted}");
@@ -335,7 +336,7 @@ fn who_may_not_is_told_so_and_nothing_is_started() {
     match nobody(&["--doctor"]) {
         Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
         Err(error) => {
-            eprintln!("skipped: the binary cannot be run as somebody else: {error}");
+            skipped(&format!("keeping as somebody without rights: the binary cannot be run: {error}"));
             return;
         }
     }

@@ -246,6 +246,31 @@ fn what_happened_can_be_reported() {
 }
 
 #[test]
+fn explain_counts_the_bytes_of_every_choice() {
+    let case = ["explain", "zero", "--params", "4.3e9", "--machine", "h200", "--fast", "32GiB"];
+    let page = text(&case);
+    for row in ["gradients, masters, moments, update", "127 ways", "streamed", "119 GB/s"] {
+        assert!(page.contains(row), "{row}: {page}");
+    }
+    let found = json(&[&case[..], &["--json"]].concat());
+    let left: Vec<u64> = found["choices"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .flat_map(|c| c["gpu_bytes_each"].as_u64())
+        .collect();
+    assert_eq!(left, [16, 14, 4, 2]);
+    let time = |name: &str| found[name]["update_ns"].as_u64().expect("a time");
+    assert!(time("with_room") < time("without_room"));
+    assert!(time("without_room") < found["host_only_ns"].as_u64().expect("a time"));
+    let small = tiercel(&["explain", "zero", "--params", "4.3e9", "--fast", "4GiB"]);
+    assert!(
+        !small.status.success() && String::from_utf8_lossy(&small.stderr).contains("8.01 GiB"),
+        "{small:?}"
+    );
+}
+
+#[test]
 fn completions_name_every_verb() {
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&["completions", shell]);

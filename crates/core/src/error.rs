@@ -137,3 +137,8 @@ pub enum Error {
         why: String,
     },
 }
+
+/// What is wrong with a state that should be sound: a defect of ours, never of whoever uses it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsound(pub String);

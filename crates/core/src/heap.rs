@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use crate::error::Unsound;
 use crate::units::Bytes;
 
 /// A piece that the heap has handed out.
@@ -351,7 +352,11 @@ impl Heap {
     }
 
     /// Verifies the whole structure: chain, lists, bitmaps and sums.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Unsound> {
+        self.checked().map_err(Unsound)
+    }
+
+    fn checked(&self) -> Result<(), String> {
         let (mut at, mut used, mut pieces, mut free, mut before) = (0, 0, 0, 0, NONE);
         for id in self.chain() {
             let block = &self.blocks[id as usize];

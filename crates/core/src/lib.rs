@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `units.rs` | amounts as types: `Bytes`, `Nanos`, `Bandwidth`, `Step`, `TierId` |
 //! | `machine.rs` | tiers and links, and their TOML form |
+//! | `link.rs` | the paths between tiers: bandwidths by copy threads, and what several of them share |
+//! | `backing.rs` | what is behind a tier on this machine |
 //! | `kernels.rs` | what a machine file says of kernels: kinds, and tiers as loads and stores see them |
 //! | `heap.rs` | the allocator over one stretch of memory, and the cheapest window to clear |
 //! | `zone.rs` | the memory of a tier: a heap and named carve-outs of it |
@@ -26,11 +28,13 @@
 //! | `slab.rs` | storage with stable keys |
 
 pub mod backend;
+mod backing;
 pub mod error;
 pub mod event;
 pub mod heap;
 pub mod hint;
 pub mod kernels;
+mod link;
 pub mod machine;
 pub mod manager;
 pub mod object;
@@ -41,12 +45,14 @@ pub mod units;
 pub mod zone;
 
 pub use backend::{Backend, CopyError, CopyOrder, Locked, Place, Span, Ticket};
-pub use error::{Error, Full};
+pub use backing::{Backing, BackingError};
+pub use error::{Error, Full, Unsound};
 pub use event::{Cause, Event, Outcome, Stamped, Totals};
 pub use heap::End;
 pub use hint::{Access, Hint};
 pub use kernels::{KernelTier, Kernels, Kind};
-pub use machine::{Backing, Beside, Compute, CopyThreads, Link, Machine, MachineError, Tier};
+pub use link::{Bus, CopyThreads, Link, WORTHWHILE};
+pub use machine::{Beside, Compute, Machine, MachineError, Tier};
 pub use manager::{EvictError, Manager};
 pub use object::ObjectId;
 pub use policy::{Operand, Policy, Traffic};

@@ -6,12 +6,13 @@
 //! the machine, so that no simulation assumes that copies are free.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::backing::Backing;
 use crate::kernels::{FileKernels, Kernels};
+use crate::link::{Bus, CopyThreads, Link};
 use crate::units::{Bandwidth, Bytes, Nanos, TierId, UnitError, text};
 
 /// The unit that heaps hand out memory in, unless a tier asks for more.
@@ -19,9 +20,6 @@ pub const GRAIN: Bytes = Bytes(64);
 
 /// The unit for machines with a tier that is a file: direct I/O moves whole pages between page-aligned places.
 pub const FILE_GRAIN: Bytes = Bytes(4096);
-
-/// A copy thread is worth its core as long as it moves this part of what a lone one does.
-pub const WORTHWHILE: f64 = 0.8;
 
 /// What a core moves of plain memory in a second, about: how busy a thread is that copies more slowly because its memory is
 /// slowed down to stand in for another.
@@ -41,6 +39,8 @@ pub struct Machine {
     pub tiers: Vec<Tier>,
     /// The directed links between them.
     pub links: Vec<Link>,
+    /// Buses and ports that several links go through.
+    pub buses: Vec<Bus>,
     /// What the processor can do.
     pub compute: Compute,
     /// A second processor for kernels that need not be waited for, where there is one.
@@ -156,144 +156,6 @@ fn yes() -> bool {
     true
 }
 
-/// The real memory behind a tier.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Backing {
-    /// Plain memory of this process.
-    #[default]
-    Dram,
-    /// Memory bound to one NUMA node: CXL, or persistent memory in system-ram mode.
-    Numa(u32),
-    /// A mapped file on a DAX file system, or a DAX device.
-    Dax(String),
-    /// A file read and written with direct I/O; kernels cannot work on it.
-    File(String),
-    /// Plain memory slowed down to the tier's bandwidths: an emulation.
-    Throttled,
-}
-
-impl fmt::Display for Backing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Backing::Dram => f.write_str("dram"),
-            Backing::Numa(node) => write!(f, "numa:{node}"),
-            Backing::Dax(path) => write!(f, "dax:{path}"),
-            Backing::File(path) => write!(f, "file:{path}"),
-            Backing::Throttled => f.write_str("throttled"),
-        }
-    }
-}
-
-impl FromStr for Backing {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Backing, String> {
-        let unknown = || {
-            format!("`{text}` is not a backing; there are dram, numa:NODE, dax:PATH, file:PATH and throttled")
-        };
-        match text.split_once(':') {
-            None if text == "dram" => Ok(Backing::Dram),
-            None if text == "throttled" => Ok(Backing::Throttled),
-            Some(("numa", node)) => node.parse().map(Backing::Numa).map_err(|_| unknown()),
-            Some(("dax", path)) if !path.is_empty() => Ok(Backing::Dax(path.to_string())),
-            Some(("file", path)) if !path.is_empty() => Ok(Backing::File(path.to_string())),
-            _ => Err(unknown()),
-        }
-    }
-}
-
-impl Serialize for Backing {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Backing {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Backing, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-/// A directed path between two tiers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Link {
-    /// Where the bytes come from.
-    pub from: TierId,
-    /// Where they go.
-    pub to: TierId,
-    /// The time that every copy takes before its first byte moves.
-    pub latency: Nanos,
-    /// The time that a copy takes before its first byte moves where it has been under way while the link served others, as
-    /// requests to a disk are; the latency where absent.
-    pub spacing: Option<Nanos>,
-    /// Bandwidth by number of copy threads, fewest threads first.
-    pub curve: Vec<(u32, Bandwidth)>,
-    /// How many copy threads serve this link.
-    pub threads: u32,
-    /// How much of its core each copy thread keeps busy: 1 where cores load and store the bytes, 0 where an engine of its own
-    /// moves them, as those of a GPU or a disk do. Cores that copy are taken from kernels.
-    pub busy: f64,
-}
-
-impl Link {
-    /// The cores that are busy while it copies.
-    pub fn cores(&self) -> f64 {
-        f64::from(self.threads) * self.busy
-    }
-
-    /// Its number of copy threads for copies beside kernels: the most of its curve with which a core that copies still moves
-    /// nearly as much as one that copies alone ([`WORTHWHILE`]). What copies take from kernels is bytes by what a core moves,
-    /// so fewer threads would take no less, and more would take more. Engines take nothing, and keep what they have.
-    pub fn sparing(&self) -> u32 {
-        let each = |(threads, speed): &(u32, Bandwidth)| speed.0 / f64::from(*threads);
-        let best = self.curve.iter().map(each).fold(0.0, f64::max);
-        let worthwhile = |point: &&(u32, Bandwidth)| each(point) >= WORTHWHILE * best;
-        let most = self.curve.iter().rev().find(worthwhile).map_or(self.threads, |(threads, _)| *threads);
-        if self.busy > 0.0 { most } else { self.threads }
-    }
-
-    /// Its number of copy threads for copies that kernels wait for: the fewest that are as fast as it gets, and no more than
-    /// there are cores.
-    pub fn swiftest(&self, cores: u32) -> u32 {
-        let there = |point: &&(u32, Bandwidth)| point.0 <= cores.max(1);
-        let most = self.curve.iter().filter(there).map(|(_, speed)| speed.0).fold(0.0, f64::max);
-        let found = self.curve.iter().filter(there).find(|(_, speed)| speed.0 >= most);
-        found.filter(|_| self.busy > 0.0).map_or(self.threads, |(threads, _)| *threads)
-    }
-
-    /// The bandwidth with this many copy threads: the curve's own points, straight lines between them, level
-    /// beyond its ends.
-    pub fn bandwidth(&self, threads: u32) -> Bandwidth {
-        let after = self.curve.partition_point(|(t, _)| *t < threads);
-        match (after.checked_sub(1).map(|i| self.curve[i]), self.curve.get(after)) {
-            (_, Some(&(t, b))) if t == threads => b,
-            (None, Some(&(_, b))) | (Some((_, b)), None) => b,
-            (Some((t0, b0)), Some(&(t1, b1))) => {
-                let along = f64::from(threads - t0) / f64::from(t1 - t0);
-                Bandwidth(b0.0 + (b1.0 - b0.0) * along)
-            }
-            (None, None) => unreachable!("a link's curve has at least one point"),
-        }
-    }
-
-    /// The bandwidth with the link's own number of copy threads.
-    pub fn speed(&self) -> Bandwidth {
-        self.bandwidth(self.threads)
-    }
-}
-
-/// How many threads copy in one direction.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CopyThreads {
-    /// The tier that they read.
-    pub from: String,
-    /// The tier that they write.
-    pub to: String,
-    /// How many.
-    pub threads: u32,
-}
-
 /// What is wrong with a machine file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MachineError {
@@ -327,6 +189,8 @@ struct File {
     tiers: Vec<Tier>,
     #[serde(rename = "link", default)]
     links: Vec<FileLink>,
+    #[serde(rename = "bus", default, skip_serializing_if = "Vec::is_empty")]
+    buses: Vec<Bus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kernels: Option<FileKernels>,
 }
@@ -346,6 +210,8 @@ struct FileLink {
     spacing: Option<Nanos>,
     threads: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    bus: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     busy: Option<f64>,
     bandwidth: BTreeMap<String, String>,
 }
@@ -362,6 +228,7 @@ impl Machine {
             beside: file.beside,
             tiers: file.tiers.clone(),
             links: Vec::new(),
+            buses: file.buses.clone(),
             kernels: None,
         };
         machine.check_tiers()?;
@@ -373,6 +240,11 @@ impl Machine {
             found.map(|i| TierId(i as u8)).ok_or_else(|| {
                 let known: Vec<&str> = file.tiers.iter().map(|t| t.name.as_str()).collect();
                 wrong(format!("a link names the tier `{name}`; the tiers are {}", known.join(", ")))
+            })
+        };
+        let bus = |name: &String| {
+            file.buses.iter().position(|bus| bus.name == *name).ok_or_else(|| {
+                wrong(format!("a link is on the bus `{name}`, and there is no [[bus]] of that name"))
             })
         };
         for link in &file.links {
@@ -389,8 +261,8 @@ impl Machine {
             curve.sort_by_key(|(threads, _)| *threads);
             let (from, to) = (tier(&link.from)?, tier(&link.to)?);
             let (latency, spacing, threads) = (link.latency, link.spacing, link.threads);
-            let mut link =
-                Link { from, to, latency, spacing, threads, curve, busy: link.busy.unwrap_or(0.0) };
+            let (bus, busy) = (link.bus.as_ref().map(bus).transpose()?, link.busy.unwrap_or(0.0));
+            let mut link = Link { from, to, latency, spacing, threads, curve, via: None, bus, busy };
             if given.is_none() {
                 link.busy = machine.usual_busy(&link);
             }
@@ -402,7 +274,7 @@ impl Machine {
     }
 
     /// Adds the links that the file leaves out: between tiers that are not neighbours, bytes go through those in
-    /// between, at the speed of the slowest link on the way.
+    /// between, at the speed of the slowest link on the way, and take from these links and tiers what any copy takes.
     fn complete(&mut self) {
         for distance in 2..self.tiers.len() as u8 {
             for low in 0..self.tiers.len() as u8 - distance {
@@ -417,7 +289,7 @@ impl Machine {
                     let (first, second) = (leg(from, via), leg(via, to));
                     let slow = if first.speed().0 < second.speed().0 { first } else { second };
                     let latency = first.latency + second.latency;
-                    let link = Link { from, to, latency, ..slow.clone() };
+                    let link = Link { from, to, latency, via: Some(via), bus: None, ..slow.clone() };
                     self.links.push(link);
                 }
             }
@@ -476,12 +348,15 @@ impl Machine {
     /// Writes the machine in its TOML form; `parse` reads it back the same.
     pub fn to_toml(&self) -> String {
         use text::Exact;
-        let links = self.links.iter().map(|link| FileLink {
+        // What goes through other tiers follows from the links that are there.
+        let direct = self.links.iter().filter(|link| link.via.is_none());
+        let links = direct.map(|link| FileLink {
             from: self.tier(link.from).name.clone(),
             to: self.tier(link.to).name.clone(),
             latency: link.latency,
             spacing: link.spacing,
             threads: link.threads,
+            bus: link.bus.and_then(|bus| Some(self.buses.get(bus)?.name.clone())),
             busy: Some(link.busy).filter(|busy| *busy != self.usual_busy(link)),
             bandwidth: link.curve.iter().map(|(t, b)| (t.to_string(), b.exact())).collect(),
         });
@@ -493,6 +368,7 @@ impl Machine {
             beside: self.beside,
             tiers: self.tiers.clone(),
             links: links.collect(),
+            buses: self.buses.clone(),
             kernels: self.kernels.as_ref().map(FileKernels::of),
         };
         toml::to_string(&file).expect("a machine is plain tables, strings and numbers")
@@ -563,6 +439,17 @@ impl Machine {
 
     fn check_links(&self) -> Result<(), MachineError> {
         let wrong = |what: String| Err(MachineError::Figure { machine: self.name.clone(), what });
+        for (i, bus) in self.buses.iter().enumerate() {
+            if !speed_ok(bus.bandwidth) {
+                return wrong(format!("bus `{}`: bandwidth must be above zero", bus.name));
+            }
+            if self.buses[..i].iter().any(|other| other.name == bus.name) {
+                return wrong(format!("two buses are called `{}`", bus.name));
+            }
+            if !self.links.iter().any(|link| link.bus == Some(i)) {
+                return wrong(format!("no link is on the bus `{}`", bus.name));
+            }
+        }
         for (i, link) in self.links.iter().enumerate() {
             let at = self.link_name(link.from, link.to);
             if link.from == link.to {
@@ -585,6 +472,13 @@ impl Machine {
             }
             if link.curve.iter().any(|(_, b)| !speed_ok(*b)) {
                 return wrong(format!("{at}: bandwidth must be above zero"));
+            }
+            if link.bus.is_some_and(|bus| bus >= self.buses.len()) {
+                return wrong(format!("{at} is on a bus that the machine does not have"));
+            }
+            let leg = |a, b| self.link(a, b).is_some();
+            if link.via.is_some_and(|via| !leg(link.from, via) || !leg(via, link.to)) {
+                return wrong(format!("{at} goes through a tier to which there is no link"));
             }
         }
         for pair in 0..self.tiers.len().saturating_sub(1) {
@@ -621,6 +515,25 @@ impl Machine {
     /// The link from one tier to another.
     pub fn link(&self, from: TierId, to: TierId) -> Option<&Link> {
         self.links.iter().find(|l| (l.from, l.to) == (from, to))
+    }
+
+    /// Whether copies on a link go over others, or share a bus.
+    pub fn shares_links(&self) -> bool {
+        self.links.iter().any(|link| link.via.is_some() || link.bus.is_some())
+    }
+
+    /// The links that bytes really take from one tier to another, in order: more than one where they go through tiers in between.
+    pub fn way(&self, from: TierId, to: TierId) -> Vec<&Link> {
+        match self.link(from, to) {
+            // A way through a tier is put together from shorter ones, so this ends.
+            Some(Link { via: Some(via), .. }) => {
+                let mut way = self.way(from, *via);
+                way.extend(self.way(*via, to));
+                way
+            }
+            Some(link) => vec![link],
+            None => Vec::new(),
+        }
     }
 
     /// The unit that every heap of this machine hands out memory in: a page where one tier is a file, so that

@@ -4,6 +4,7 @@
 //! that Sentinel sets aside for short-lived objects (section IV-C), and every other piece of fast memory that a
 //! system reserves.
 
+use crate::error::Unsound;
 use crate::heap::{BlockId, End, Heap, Window};
 use crate::units::Bytes;
 
@@ -214,13 +215,16 @@ impl Space {
     }
 
     /// Verifies every heap and that each zone's heap is just the stretch set aside for it.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Unsound> {
         self.main.check()?;
         for zone in self.zones.iter().flatten() {
-            zone.heap.check().map_err(|e| format!("zone {}: {e}", zone.name))?;
+            zone.heap.check().map_err(|e| Unsound(format!("zone {}: {e}", zone.name)))?;
             let set_aside = (self.main.offset(zone.block), self.main.size(zone.block));
             if set_aside != (zone.base, zone.heap.capacity()) || self.main.tag(zone.block) != CARVED {
-                return Err(format!("zone {} does not fill the stretch set aside for it", zone.name));
+                return Err(Unsound(format!(
+                    "zone {} does not fill the stretch set aside for it",
+                    zone.name
+                )));
             }
         }
         Ok(())

@@ -115,7 +115,26 @@ fn links_between_distant_tiers_go_through_those_between() {
     let machine = Machine::parse(&format!("{SOUND}{third}")).unwrap();
     let link = machine.link(TierId(2), TierId(0)).unwrap();
     assert_eq!((link.speed(), link.latency.0, link.threads), (Bandwidth::gb(2.0), 51_000, 4));
+    assert_eq!(link.via, Some(TierId(1)));
+    let way = |from, to| {
+        machine.way(TierId(from), TierId(to)).iter().map(|l| (l.from.0, l.to.0)).collect::<Vec<_>>()
+    };
+    assert_eq!(way(2, 0), [(2, 1), (1, 0)]);
+    assert_eq!(way(1, 0), [(1, 0)]);
+    assert_eq!(Machine::parse(&machine.to_toml()).as_ref(), Ok(&machine));
     assert_eq!(machine.grain(), Bytes(4096), "a file makes every heap hand out pages");
+}
+
+#[test]
+fn links_may_share_a_bus_that_is_there() {
+    let on = |name: &str| SOUND.replace("threads = 2", &format!("bus = \"{name}\"\nthreads = 2"));
+    let bus = "[[bus]]\nname = \"upi\"\nbandwidth = \"20 GB/s\"\n";
+    let machine = Machine::parse(&format!("{}{bus}", on("upi"))).unwrap();
+    assert_eq!((machine.links[0].bus, machine.buses[0].bandwidth), (Some(0), Bandwidth::gb(20.0)));
+    assert_eq!(Machine::parse(&machine.to_toml()).as_ref(), Ok(&machine));
+    let error = |text: String| Machine::parse(&text).unwrap_err().to_string();
+    assert!(error(format!("{}{bus}", on("pcie"))).contains("no [[bus]] of that name"));
+    assert!(error(format!("{SOUND}{bus}")).contains("no link is on the bus `upi`"));
 }
 
 /// Changes the sound machine in one place and looks at what is said of it.

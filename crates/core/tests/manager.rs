@@ -157,7 +157,7 @@ impl Fuzz {
         self.step += 1;
         let step = Step(self.step);
         if self.random.u8(0..4) == 0 {
-            return self.ledger.aside(&mut self.manager, step, &operands);
+            return self.ledger.detach(&mut self.manager, step, &operands);
         }
         let mut ledger = std::mem::take(&mut self.ledger);
         let used: Vec<ObjectId> = operands.iter().map(|o| o.object).collect();

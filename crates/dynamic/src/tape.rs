@@ -214,6 +214,7 @@ impl Tape {
             beside: false,
             factor: 1.0,
             repeat: Some(if phase == Phase::Update { Repeat::Once } else { Repeat::Pure }),
+            derived: Default::default(),
         };
         self.trace.kernels.push(kernel);
         self.operators.push(operator);

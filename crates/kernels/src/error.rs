@@ -6,9 +6,22 @@ use bytemuck::PodCastError;
 use tiercel_core::Bytes;
 use tiercel_workload::graph::DType;
 
+use crate::simd::UnknownLevel;
+
 /// Why a kernel, or a library of them, cannot do what was asked.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum KernelError {
+    /// The environment asks for vectors that are none.
+    #[error(transparent)]
+    Vectors(#[from] UnknownLevel),
+    /// The system starts no more threads.
+    #[error("the system starts {there} threads of {wanted}")]
+    Threads {
+        /// How many are to compute.
+        wanted: usize,
+        /// How many there are.
+        there: usize,
+    },
     /// An operand is in another number format than the kernel computes in.
     #[error("operand {at} is {} and must be {wanted}", found.name())]
     Operand {

@@ -13,7 +13,7 @@
 //! | `args.rs` | what a kernel function gets |
 //! | `error.rs` | why a kernel cannot run |
 //! | `gemm.rs` | matrix products |
-//! | `linear.rs` | linear layers; with `few.rs`, `thin.rs` (few samples) and `shallow.rs` (little depth) |
+//! | `linear.rs` | linear layers; with `small_batch.rs`, `medium_batch.rs` (few samples) and `shallow.rs` (little depth) |
 //! | `conv/` | convolutions, as products or straight from the image |
 //! | `pooling/` | maxima and means of windows |
 //! | `norm/` | batch norm and layer norm |
@@ -46,7 +46,6 @@ mod conv;
 mod elementwise;
 mod embedding;
 mod error;
-mod few;
 pub mod finite;
 mod fused;
 pub mod gemm;
@@ -55,6 +54,7 @@ mod interaction;
 mod linear;
 mod loss;
 pub mod math;
+mod medium_batch;
 pub mod narrow;
 mod norm;
 pub mod pool;
@@ -67,7 +67,7 @@ mod scores;
 mod shallow;
 pub mod shares;
 pub mod simd;
-mod thin;
+mod small_batch;
 mod update;
 
 use std::sync::Arc;
@@ -81,13 +81,13 @@ use args::{Args, Call, Moment, Places};
 pub use error::KernelError;
 use initial::Starts;
 use pool::Pool;
-use tiercel_run::stage::{Aside, Kernels, Turn, View, recycle};
+use tiercel_run::stage::{Detached, Failure, Kernels, Turn, View, recycle};
 use tiercel_sim::world::Work;
 
 /// Gives tensors contents from outside: data, or weights of a checkpoint. It gets the value, the number of the
 /// iteration and the bytes, and returns whether it has filled them; those that it has not get what their
 /// [`Init`](tiercel_workload::graph::Init) says.
-pub type Source = Box<dyn FnMut(&Value, u64, &mut [u8]) -> Result<bool, String> + Send>;
+pub type Source = Box<dyn FnMut(&Value, u64, &mut [u8]) -> Result<bool, Failure> + Send>;
 
 /// The scratch memory that a node needs with this many threads.
 pub fn workspace(graph: &Graph, node: &Node, threads: usize) -> Bytes {
@@ -142,7 +142,12 @@ pub struct Library {
 impl Library {
     /// A library for a program that was [prepared](prepare) for as many threads, or a word on what is missing.
     pub fn new(program: &Program, threads: usize) -> Result<Library, KernelError> {
+        simd::asked()?;
         let threads = threads.max(1);
+        let pool = Pool::new(threads);
+        if pool.threads() < threads {
+            return Err(KernelError::Threads { wanted: threads, there: pool.threads() });
+        }
         let entries = (0..program.graph.nodes.len()).map(|at| entry(program, at, threads));
         let most = program.trace.kernels.iter().map(|k| k.reads.len() + k.writes.len()).max().unwrap_or(0);
         let places = Places { inputs: Vec::with_capacity(most), outputs: Vec::with_capacity(most) };
@@ -150,7 +155,7 @@ impl Library {
             entries: entries.collect::<Result<_, _>>()?,
             starts: Starts::new(program),
             values: program.graph.values.iter().filter(|v| v.view_of.is_none()).cloned().collect(),
-            pool: Pool::new(threads),
+            pool,
             moment: Moment { seed: 0, iteration: 0, rate: 1.0 },
             source: None,
             finite: false,
@@ -238,7 +243,7 @@ impl Kernels for Library {
         self.moment = Moment { seed: turn.seed, iteration: turn.iteration, rate: turn.rate };
     }
 
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         if let Some(source) = &mut self.source {
             let value = self.values.iter().find(|v| v.name == tensor.name);
             let value = value.ok_or_else(|| KernelError::Value(tensor.name.clone()))?;
@@ -249,7 +254,7 @@ impl Kernels for Library {
         Ok(self.starts.fill(&tensor.name, self.moment.seed, self.moment.iteration, bytes)?)
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         let at = work.step.0 as usize;
         let entry = self.entries.get(at).ok_or(KernelError::Kernel(at))?;
         let Library { places, pool, moment, .. } = self;
@@ -281,7 +286,7 @@ impl Kernels for Library {
         Ok(done?)
     }
 
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         let at = work.step.0 as usize;
         let entries = Arc::clone(&self.entries);
         // What is widened needs more than this thread has at hand.

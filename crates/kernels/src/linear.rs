@@ -14,7 +14,7 @@ use super::pool::Pool;
 use super::room;
 use super::shares::{self, Boxes, Each};
 use super::simd::{LINES, Lying, Tile, lines, transpose, wide};
-use super::{few, shallow, thin};
+use super::{medium_batch, shallow, small_batch};
 
 /// The product that a call computes, for each of its leading indices.
 fn extent(call: &Call) -> Extent {
@@ -45,8 +45,8 @@ pub(super) fn slopes(
     (dx, add): (&mut [f32], bool),
     scratch: &mut [f32],
 ) {
-    if is_thin(e) {
-        return thin::slopes(pool, e, w, (dy, pitch), (dx, add), scratch);
+    if is_medium(e) {
+        return medium_batch::slopes(pool, e, w, (dy, pitch), (dx, add), scratch);
     }
     let (a, b) = (Matrix::by_line(dy, pitch), Matrix::by_depth(w, e.columns));
     let more = if add { Bias::Add } else { Bias::None };
@@ -55,12 +55,12 @@ pub(super) fn slopes(
 
 /// Scratch numbers of one thread for these.
 pub(super) fn slopes_scratch(e: Extent) -> usize {
-    if is_thin(e) { thin::scratch(e) } else { e.deep().scratch() }
+    if is_medium(e) { medium_batch::scratch(e) } else { e.deep().scratch() }
 }
 
 /// Whether so few samples meet the weights as they lie.
-fn is_thin(e: Extent) -> bool {
-    e.rows <= SOME && thin::here(e)
+fn is_medium(e: Extent) -> bool {
+    e.rows <= SOME && medium_batch::applies(e)
 }
 
 /// Scratch numbers that a call needs: room to pack in, where it packs.
@@ -94,12 +94,12 @@ pub(super) fn forward(mut args: Args<'_, '_>) -> Result<(), KernelError> {
     let (x, w, bias) = (args.read(0)?, args.read(1)?, args.optional(2)?);
     let (e, to, y, scratch) = (extent(args.call), args.call.outputs[0], args.write(0)?, args.scratch());
     if e.rows <= FEW {
-        few::results(args.pool, e, x, w, bias, y);
+        small_batch::results(args.pool, e, x, w, bias, y);
         return Ok(());
     }
     if e.columns == 1 && !to.is_apart() {
         // The other way round: the samples are the weights of one sample.
-        few::results(args.pool, Extent::new(1, e.rows, e.depth), w, x, None, y);
+        small_batch::results(args.pool, Extent::new(1, e.rows, e.depth), w, x, None, y);
         if let Some(bias) = bias {
             y.iter_mut().for_each(|y| *y += bias[0]);
         }
@@ -142,7 +142,7 @@ pub(super) fn data(
         let a = Lying { numbers: dy, row: e.depth, along: 1 };
         shallow::multiply(pool, e, a, &Matrix::by_depth(w, e.columns), (dx, Bias::None), scratch);
     } else if e.rows <= FEW {
-        few::slopes(pool, e, w, dy, (dx, false));
+        small_batch::slopes(pool, e, w, dy, (dx, false));
     } else {
         slopes(pool, e, w, (dy, pitch), (dx, add), scratch);
     }
@@ -172,7 +172,7 @@ pub(super) fn backward_weight(mut args: Args<'_, '_>) -> Result<(), KernelError>
         // Outputs are the samples of one whose weights are what the layer reads.
         let turned = &mut scratch[..e.rows * e.depth];
         transpose(dy, e.rows, e.depth, e.rows, e.depth, turned);
-        few::slopes(args.pool, e, x, turned, (dw, add));
+        small_batch::slopes(args.pool, e, x, turned, (dw, add));
     } else if e.columns <= SHALLOW {
         // The other way round: more of a vector is used, and more of what it meets.
         let (turned, rest) = scratch.split_at_mut(room(e.rows * e.columns));

@@ -45,7 +45,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads, at least one, of which all but the calling one are started.
+    /// A pool of `threads` threads, at least one, of which all but the calling one are started. Where the system starts no more,
+    /// there are fewer.
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             task: AtomicPtr::new(std::ptr::null_mut()),
@@ -58,9 +59,10 @@ impl Pool {
             let (shared, caller) = (Arc::clone(&shared), std::thread::current());
             let name = format!("kernels-{index}");
             let worker = std::thread::Builder::new().name(name).spawn(move || serve(&shared, index, caller));
-            worker.expect("the system starts a thread")
+            worker.ok()
         };
-        let workers = (1..threads.max(1)).map(start).collect();
+        let workers: Vec<JoinHandle<()>> = (1..threads.max(1)).map_while(start).collect();
+        let threads = workers.len() + 1;
         let cores = Cores::allowed().filter(|cores| threads > 1 && cores.count() >= threads);
         Pool { shared, workers, cores, callers: None }
     }

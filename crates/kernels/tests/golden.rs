@@ -388,6 +388,8 @@ fn small_networks_are_as_pytorch_has_them() {
     });
     match live {
         Some(text) => assert_eq!(compare(&nets, &text, "PyTorch, just now"), compared),
-        None => println!("skipped: PyTorch cannot be imported here, so only the golden values were compared"),
+        None => tiercel_testbed::skipped(
+            "kernels beside PyTorch: it cannot be imported; the golden values were compared",
+        ),
     }
 }

@@ -14,16 +14,22 @@
 //! | `rule.rs` | AdamW, Adam and SGD: how one parameter changes |
 //! | `number.rs` | numbers of 16 bits, and fused multiply-add where the processor has none |
 //! | `pass.rs` | the pass over memory: tiles, threads, instruction sets |
+//! | `queue.rs` | updates in the background, in an order that may change as more comes |
+//! | `split.rs` | which parameters are updated where: on the GPU, streamed to it, by the processor |
 //! | `norm.rs` | sums of squares, in an order that is always the same |
 
 mod norm;
 mod number;
 mod pass;
+mod queue;
 mod rule;
+mod split;
 
 pub use norm::sum_of_squares;
 pub use number::{Bf16, F16, Number};
 pub use pass::{Gradient, Output, Part, TILE, update, update_at};
+pub use queue::{Ended, Queue, Work};
 pub use rule::{Adam, Decay, Rule, Sgd};
+pub use split::{PASS, Rates, STATES, Split, split};
 pub use tiercel_kernels::pool::Pool;
 pub use tiercel_kernels::simd::{Level, level};

@@ -1,8 +1,8 @@
 //! The pass over memory: every number is read once and written once (Algorithm 4).
 //!
-//! Parameters fall into tiles of one size. Thread `t` of `T` takes tiles `t`, `t + T` and so on, whatever the others do, so
-//! tiles finish about in their order and the first ones can leave while the last are computed. No number depends on another,
-//! so results depend neither on the tiles nor on the threads.
+//! Parameters fall into tiles of one size. A thread that is free takes the next one, so that a core which does something else
+//! meanwhile holds up nobody; tiles finish about in their order, and the first ones can leave while the last are computed. No
+//! number depends on another, so results depend neither on the tiles nor on the threads.
 //!
 //! The loop is written once, plainly, and compiled for each instruction set; the compiler turns it into vector code and
 //! changes no rounding.
@@ -171,27 +171,24 @@ impl Pass<'_> {
         assert_eq!(output.len(), len, "as many outputs as parameters");
         assert!(S::MOMENTS < 1 || first.len() == len, "as many first moments as parameters");
         assert!(S::MOMENTS < 2 || second.len() == len, "as many second moments as parameters");
-        let threads = if len <= TILE { 1 } else { pool.threads() };
-        let mut shares: Vec<Vec<Tile<'_, G, O>>> = (0..threads).map(|_| Vec::new()).collect();
-        let (mut first, mut second) = (first.chunks_mut(TILE), second.chunks_mut(TILE));
+        let mut moments = [first.chunks_mut(TILE), second.chunks_mut(TILE)];
         let parts = parameter.chunks_mut(TILE).zip(gradient.chunks(TILE)).zip(output.chunks_mut(TILE));
-        for (index, ((parameter, gradient), output)) in parts.enumerate() {
-            let mut moments: [&mut [f32]; 2] = [&mut [], &mut []];
-            for (moment, all) in moments.iter_mut().zip([&mut first, &mut second]).take(S::MOMENTS) {
-                *moment = all.next().unwrap_or_default();
-            }
-            shares[index % threads].push(Tile { start: index * TILE, parameter, moments, gradient, output });
-        }
-        let shares: Vec<Mutex<Vec<Tile<'_, G, O>>>> = shares.into_iter().map(Mutex::new).collect();
-        let work = |thread: usize| {
-            let Some(share) = shares.get(thread) else { return };
-            for tile in share.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter_mut() {
+        let tiles = parts.enumerate().map(|(index, ((parameter, gradient), output))| {
+            let [first, second] = &mut moments;
+            let first = if S::MOMENTS < 1 { &mut [] } else { first.next().unwrap_or_default() };
+            let second = if S::MOMENTS < 2 { &mut [] } else { second.next().unwrap_or_default() };
+            Tile { start: index * TILE, parameter, moments: [first, second], gradient, output }
+        });
+        let tiles = Mutex::new(tiles);
+        let next = || tiles.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+        let work = |_: usize| {
+            while let Some(mut tile) = next() {
                 let range = tile.start..tile.start + tile.parameter.len();
-                one(self.level, step, tile);
+                one(self.level, step, &mut tile);
                 (self.finished)(range);
             }
         };
-        if threads == 1 { work(0) } else { pool.run(&work) }
+        if len <= TILE { work(0) } else { pool.run(&work) }
     }
 }
 

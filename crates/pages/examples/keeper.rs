@@ -1,9 +1,11 @@
 //! The library without the command line: `keeper doctor`, `keeper swap MIB FILE COMMAND…`, `keeper alone MIB FILE COMMAND…` (the
-//! kernel's swap with the same limit), `keeper nodes PID SECONDS INTERVALS [TRACKER]`.
+//! kernel's swap with the same limit), `keeper preload MIB FILE COMMAND…`, `keeper nodes PID SECONDS INTERVALS [TRACKER]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tiercel_pages::real::kept::Kept;
+use tiercel_pages::real::preload::Preloaded;
 use tiercel_pages::real::session::{Options, Session, Slow, Target};
 use tiercel_pages::real::{daemon, doctor};
 
@@ -12,10 +14,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
         "doctor" => println!("{:#?}", doctor::look()),
-        how @ ("swap" | "alone") => {
+        how @ ("swap" | "alone" | "preload") => {
             let fast = word(1).parse::<u64>()? << 20;
             let command = words[3..].iter().map(Into::into).collect();
-            let mut session = Session::open(Options {
+            let options = Options {
                 target: Target::Command(command),
                 fast,
                 slow: Slow::File(PathBuf::from(word(2))),
@@ -23,7 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 overhead: 0.05,
                 steer: how == "swap",
                 output_aside: false,
-            })?;
+            };
+            let mut session: Box<dyn Kept> = match how {
+                "preload" => Preloaded::open(&options)?,
+                _ => Box::new(Session::open(options)?),
+            };
             let status = loop {
                 session.step(&mut |_| {});
                 if let Some(status) = session.poll() {
@@ -66,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         _ => eprintln!(
-            "keeper doctor | swap MIB FILE COMMAND… | alone MIB FILE COMMAND… | nodes PID SECONDS INTERVALS [TRACKER]"
+            "keeper doctor | swap MIB FILE COMMAND… | alone MIB FILE COMMAND… | preload MIB FILE COMMAND… | nodes PID SECONDS INTERVALS [TRACKER]"
         ),
     }
     Ok(())

@@ -188,6 +188,8 @@ pub fn machine(
         latency: Nanos::ZERO,
         curve: vec![(1, speed)],
         threads: copiers,
+        via: None,
+        bus: None,
         busy: 0.0,
     };
     let page = Bytes(4096);
@@ -202,6 +204,7 @@ pub fn machine(
             tier("slow", behind, read, write, computable, slow),
         ],
         links: vec![link(0, 1, write), link(1, 0, read)],
+        buses: Vec::new(),
         compute: Default::default(),
         beside: None,
         kernels: None,

@@ -23,7 +23,7 @@ fn exact() -> Option<Exact> {
         Ok(exact) => Some(exact),
         Err(error) if std::env::var_os("TIERCEL_HIGHS").is_some() => panic!("{error}"),
         Err(error) => {
-            eprintln!("skipped: {error}");
+            tiercel_testbed::skipped(&format!("the exact solver: {error}"));
             None
         }
     }

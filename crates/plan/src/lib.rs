@@ -24,7 +24,7 @@ mod search;
 
 pub use exact::Exact;
 pub use exact::highs::HighsError;
-pub use joint::{Joint, Request, Schedule, joint};
+pub use joint::{Act, Around, Joint, Request, Schedule, joint};
 pub use model::implementations::implemented;
 pub use model::outline::{Mismatch, Outline};
 pub use model::problem::{Formulation, PlanError, Problem};
@@ -37,5 +37,5 @@ pub use plan::{Action, Birth, Implementation, Move, Plan};
 pub use plan::{offsets, verify};
 pub use search::solve::{Effort, Solution, Stop, solve};
 pub use search::solver::{Fast, SolveError, Solver};
-pub use search::warm::Known;
+pub use search::warm::WarmStart;
 pub use search::{solve, solver, warm};

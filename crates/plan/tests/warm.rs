@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tiercel_core::{Bytes, TierId};
-use tiercel_plan::{Effort, Formulation, Known, arranged_anew, verify};
+use tiercel_plan::{Effort, Formulation, WarmStart, arranged_anew, verify};
 use tiercel_profile::{Model, machines};
 use tiercel_workload::{Lifetimes, nets};
 
@@ -15,7 +15,7 @@ fn a_curve_does_not_rise() {
     let peak = Lifetimes::new(&program.trace).peak().1;
     let model = Model::new(&all).expect("the machine has fitted kernels");
     for formulation in [Formulation::Static, Formulation::Synchronous, Formulation::Asynchronous] {
-        let mut known = Known::default();
+        let mut known = WarmStart::default();
         let mut plan = |percent: u64| {
             let machine = all.clone().with_capacity(TierId(0), Bytes(peak.0 * percent / 100));
             let effort = Effort { time: Duration::from_secs(30), rounds: 3, ..Effort::default() };

@@ -3,7 +3,7 @@
 //! Objects are known by their names, which are the tensors' names in the trace that the plan is for. What the plan could
 //! not foresee (memory in pieces where it counted bytes, another trace) never makes a result wrong: an object that does
 //! not fit where it should goes to the next slower tier that has room, what a kernel needs elsewhere is fetched, and
-//! [`Follow::deviations`] counts how often. One that is [`Follow::heeding`] also learns from what comes late.
+//! [`Follow::deviations`] counts how often. One that is [`Follow::adapting`] also learns from what comes late.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use tiercel_plan::{Action, Flaw, Plan, leeway, verify};
 use tiercel_workload::Trace;
 use tiercel_workload::trace::Role;
 
+use crate::adapt::Adaptation;
 use crate::gather::gather;
-use crate::heed::Heed;
 use crate::recency::Recency;
 
 /// One move of the plan, ready to be made.
@@ -48,7 +48,7 @@ pub struct Follow {
     recency: RefCell<Recency>,
     /// What is learned of late moves, where that is wanted; the move that each object is on, and those that the next kernel
     /// waits for, with the time waited before it.
-    heed: Option<Heed>,
+    adaptation: Option<Adaptation>,
     bringing: HashMap<ObjectId, usize>,
     awaited: (Vec<usize>, Nanos),
 }
@@ -79,26 +79,26 @@ impl Follow {
             left: 0,
             deviations: 0,
             recency: RefCell::default(),
-            heed: None,
+            adaptation: None,
             bringing: HashMap::new(),
             awaited: (Vec::new(), Nanos::ZERO),
         })
     }
 
     /// The same, and moves to faster tiers that come late begin earlier in later iterations, where their places are free.
-    pub fn heeding(mut self, plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Follow, Flaw> {
+    pub fn adapting(mut self, plan: &Plan, trace: &Trace, machine: &Machine) -> Result<Follow, Flaw> {
         let starts = plan.moves.iter().map(|m| m.start).collect();
-        self.heed = Some(Heed::new(starts, leeway(plan, trace, machine)?, self.coming.len()));
+        self.adaptation = Some(Adaptation::new(starts, leeway(plan, trace, machine)?, self.coming.len()));
         Ok(self)
     }
 
     /// Lets what comes come when it now should.
     fn reschedule(&mut self) {
-        let Some(heed) = &self.heed else { return };
+        let Some(adaptation) = &self.adaptation else { return };
         let mut orders: Vec<Order> = self.coming.iter_mut().flat_map(std::mem::take).collect();
         orders.sort_by_key(|order| order.index);
         for order in orders {
-            let start = order.index.map_or(0, |index| heed.starts()[index]);
+            let start = order.index.map_or(0, |index| adaptation.starts()[index]);
             self.coming[start as usize].push(order);
         }
     }
@@ -162,7 +162,7 @@ impl Follow {
             m.copy(x, y)?;
         }
         m.set_primary(object, y)?;
-        if let (Some(_), Some(index)) = (&self.heed, order.index) {
+        if let (Some(_), Some(index)) = (&self.adaptation, order.index) {
             self.bringing.insert(object, index);
         }
         if order.action != Action::Fetch {
@@ -228,8 +228,8 @@ impl Policy for Follow {
     fn before(&mut self, m: &mut Manager, step: Step, operands: &[Operand]) -> Result<(), Error> {
         if step != Step::LOAD && (step.0 as usize) < self.leaving.len() {
             self.boundary = step.0 as usize;
-            if let Some(heed) = &mut self.heed {
-                heed.reach(self.boundary, m.now());
+            if let Some(adaptation) = &mut self.adaptation {
+                adaptation.reach(self.boundary, m.now());
             }
             self.leave(m)?;
             self.come(m)?;
@@ -240,7 +240,7 @@ impl Policy for Follow {
             }
         }
         gather(m, &self.recency, step, operands)?;
-        if self.heed.is_some() {
+        if self.adaptation.is_some() {
             let arriving = operands.iter().filter(|operand| m.is_arriving(operand.object));
             let brought = arriving.filter_map(|operand| self.bringing.get(&operand.object).copied());
             self.awaited.0.clear();
@@ -264,9 +264,9 @@ impl Policy for Follow {
             }
             return Ok(());
         }
-        if let Some(heed) = &mut self.heed {
+        if let Some(adaptation) = &mut self.adaptation {
             let waited = m.totals().stall.saturating_sub(self.awaited.1);
-            self.awaited.0.drain(..).for_each(|index| heed.late(index, waited));
+            self.awaited.0.drain(..).for_each(|index| adaptation.late(index, waited));
         }
         self.boundary = step.0 as usize + 1;
         self.leave(m)?;
@@ -279,7 +279,7 @@ impl Policy for Follow {
     fn iteration_ended(&mut self, m: &mut Manager) -> Result<(), Error> {
         (self.boundary, self.left) = (0, 0);
         self.bringing.clear();
-        if self.heed.as_mut().is_some_and(|heed| heed.end(m.now())) {
+        if self.adaptation.as_mut().is_some_and(|adaptation| adaptation.end(m.now())) {
             self.reschedule();
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `moves.rs` | `evict` and `prefetch` (CachedArrays, Listings 1 and 2) |
 //! | `cachedarrays.rs` | the modes ∅, L, LM and LMP |
-//! | `follow.rs` | plays a plan; with `heed.rs`, moves that come late begin earlier |
+//! | `follow.rs` | plays a plan; with `adapt.rs`, moves that come late begin earlier |
 //! | `sentinel/` | Sentinel: a zone for short-lived objects, intervals, test and trial |
 //! | `redl.rs` | ReDL; with `search.rs`, its search for the period |
 //! | `ial.rs` | the operating system that moves hot pages; with `pages.rs`, its lists |
@@ -22,6 +22,7 @@
 //! | `garbage.rs` | retired but not freed |
 //! | `quick.rs` | maps by small keys |
 
+pub mod adapt;
 pub mod cachedarrays;
 pub mod capuchin;
 pub mod fixed;
@@ -29,7 +30,6 @@ pub mod follow;
 pub mod forecast;
 pub mod garbage;
 pub mod gather;
-pub mod heed;
 mod ial;
 pub mod locality;
 pub mod memory_mode;

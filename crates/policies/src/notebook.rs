@@ -228,6 +228,7 @@ impl Notebook {
             beside: false,
             factor: 1.0,
             repeat: None,
+            derived: Default::default(),
         }
     }
 

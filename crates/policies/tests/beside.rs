@@ -1,8 +1,8 @@
 //! Kernels that run beside others on real memory give the same losses and the same weights, bit for bit.
 
-mod schoolroom;
+mod ample_training;
 
-use schoolroom::{train, train_beside};
+use ample_training::{train, train_beside};
 use tiercel_core::Bytes;
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::nets;

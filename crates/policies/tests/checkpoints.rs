@@ -1,14 +1,14 @@
 //! A run that was stopped and resumed is a run that was never stopped; what is no checkpoint of this run is refused.
 
-mod classroom;
+mod training_runs;
 
 use std::fs;
 
-use classroom::{Folder, Home, net, train, trainer};
 use tiercel_testbed::for_seeds;
 use tiercel_train::{Schedule, Settings, Synthetic, Task};
 use tiercel_workload::graph::{Builder, DType, Optimizer};
 use tiercel_workload::{Program, nets, schedule};
+use training_runs::{Folder, Home, net, train, trainer};
 
 const SETTINGS: Settings =
     Settings { seed: 11, schedule: Schedule::Cosine { warmup: 3, iterations: 40 }, lookahead: 0 };
@@ -26,7 +26,7 @@ fn network(name: &str, width: u64, dtype: DType) -> Task {
     let logits = b.linear(x, 10);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], Optimizer::AdamW { rate: 0.01, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01 });
-    classroom::task(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 16)
+    training_runs::task(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 16)
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl<W: Visible + 'static> Suite<W> {
         self.step += 1;
         let step = Step(self.step);
         self.policy.before(&mut self.manager, step, operands)?;
-        self.ledger.aside(&mut self.manager, step, operands)?;
+        self.ledger.detach(&mut self.manager, step, operands)?;
         self.policy.after(&mut self.manager, step, operands)
     }
 

@@ -1,11 +1,11 @@
 //! Every family of built-in networks trains for real, and to the bit as it would with all of its memory fast.
 
-mod classroom;
+mod training_runs;
 
-use classroom::{Home, net, trainer};
 use tiercel_train::{Settings, Synthetic, Task};
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::nets::{self, Options};
+use training_runs::{Home, net, trainer};
 
 /// Networks that another one of the same file stands for: more layers, or convolutions of another shape.
 const SIBLINGS: [&str; 9] = [

@@ -44,7 +44,7 @@ fn a_simulated_iteration_takes_what_the_plan_says() {
 }
 
 /// Iterations of a plan on links of which so much is left, the last of them, with the state checked after each.
-fn on_slower_links(name: &str, share: f64, heeds: bool) -> u64 {
+fn on_slower_links(name: &str, share: f64, adapts: bool) -> u64 {
     let options = nets::Options { batch: Some(8), ..nets::Options::default() };
     let program = nets::find(name).expect("it is built in").build(&options).expect("a small network");
     let trace = &program.trace;
@@ -54,8 +54,8 @@ fn on_slower_links(name: &str, share: f64, heeds: bool) -> u64 {
     let effort = Effort { time: Duration::MAX, rounds: 4, ..Effort::default() };
     let arranged = arranged(trace, &machine, &Roofline, Formulation::Asynchronous, &effort).expect("a plan");
     let mut policy = Follow::new(&arranged.plan, trace, &machine).expect("the plan can be played");
-    if heeds {
-        policy = policy.heeding(&arranged.plan, trace, &machine).expect("as before");
+    if adapts {
+        policy = policy.adapting(&arranged.plan, trace, &machine).expect("as before");
     }
     let mut real = machine.clone();
     for (_, speed) in real.links.iter_mut().flat_map(|link| &mut link.curve) {
@@ -76,7 +76,7 @@ fn moves_that_come_late_begin_earlier_where_the_world_is_slower_than_the_plan() 
     let mut gained = false;
     for name in ["mlp", "resnet32", "vgg16"] {
         for share in [1.0, 0.5, 0.25] {
-            let [without, with] = [false, true].map(|heeds| on_slower_links(name, share, heeds));
+            let [without, with] = [false, true].map(|adapts| on_slower_links(name, share, adapts));
             assert!(with <= without + without / 100, "{name} at {share}: {with} and {without}");
             gained |= with < without - without / 200;
         }

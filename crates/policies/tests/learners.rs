@@ -325,6 +325,7 @@ fn hot_pages_of_slow_memory_take_the_place_of_cold_ones() {
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     };
     let trace = Trace {
         name: "two tensors".to_string(),

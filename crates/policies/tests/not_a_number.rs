@@ -1,15 +1,15 @@
 //! When training breaks down, the error says where that began: iteration, kernel, tensor.
 
-mod classroom;
+mod training_runs;
 
 use std::sync::Arc;
 
-use classroom::{Home, task, trainer};
 use tiercel_core::Bytes;
 use tiercel_train::data::{Part, Request};
-use tiercel_train::{Data, Settings, Split, Synthetic, Task, TrainError};
+use tiercel_train::{Data, DataError, Settings, Split, Synthetic, Task, TrainError};
 use tiercel_workload::graph::{Builder, DType, Init, Op, Optimizer, ValueId};
 use tiercel_workload::{Program, schedule};
+use training_runs::{Home, task, trainer};
 
 /// A network with something in its middle.
 fn network(rate: f32, middle: impl Fn(&mut Builder, ValueId) -> ValueId) -> Task {
@@ -120,7 +120,7 @@ impl Data for Rotten {
         None
     }
 
-    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String> {
+    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, DataError> {
         if request.part != Part::Features {
             return Ok(false);
         }

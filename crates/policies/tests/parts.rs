@@ -1,11 +1,11 @@
 //! Activations and weights that are worked on in parts give the same losses and the same weights, bit for bit, and take
 //! less memory at a time.
 
-mod schoolroom;
+mod ample_training;
 
 use std::sync::Arc;
 
-use schoolroom::{lessons, train};
+use ample_training::{lessons, train};
 use tiercel_core::Bytes;
 use tiercel_kernels::{Library, prepare};
 use tiercel_train::Task;

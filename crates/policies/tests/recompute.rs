@@ -1,11 +1,11 @@
 //! Activations that are dropped and computed again, and weights that are updated early, give the same losses and the same
 //! weights, bit for bit.
 
-mod schoolroom;
+mod ample_training;
 
 use std::collections::HashSet;
 
-use schoolroom::train;
+use ample_training::train;
 use tiercel_kernels::prepare;
 use tiercel_workload::graph::{DType, ValueId};
 use tiercel_workload::recompute::candidates;

@@ -1,13 +1,13 @@
 //! Networks learn, on real data and on little fast memory, and where their tensors live changes nothing but time.
 
-mod classroom;
+mod training_runs;
 
-use classroom::{Folder, Home, Outcome, digits, net, train, trainer};
 use tiercel_core::{Backing, Bytes, Nanos, TierId};
 use tiercel_train::data::grammar;
 use tiercel_train::{Schedule, Settings, Synthetic, Text};
 use tiercel_workload::graph::Optimizer;
 use tiercel_workload::nets::Options;
+use training_runs::{Folder, Home, Outcome, digits, net, train, trainer};
 
 /// A small convolutional network with batch norms on the digits that ship.
 fn learn_digits(home: &Home, iterations: u64) -> Outcome {

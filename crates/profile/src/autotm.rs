@@ -130,6 +130,7 @@ fn kernel(op: &str, inputs: &[Shape], outputs: &[Shape]) -> Kernel {
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     }
 }
 

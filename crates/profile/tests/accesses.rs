@@ -8,7 +8,7 @@ use tiercel_kernels::{Library, prepare};
 use tiercel_policies::{Sentinel, by_name};
 use tiercel_profile::Accesses;
 use tiercel_profile::accesses::{Counting, OPEN_PAGES, PAGE};
-use tiercel_run::{Executor, Host, Kernels, Stage, View};
+use tiercel_run::{Executor, Failure, Host, Kernels, Stage, View};
 use tiercel_sim::Work;
 use tiercel_testbed::for_seeds;
 use tiercel_workload::trace::{Phase, Role};
@@ -32,12 +32,12 @@ fn pass(view: &mut View<'_>, threads: usize) {
 }
 
 impl Kernels for Sweep {
-    fn load(&mut self, _: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, _: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         bytes.fill(1);
         Ok(())
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         let uses: Vec<&Use> = work.kernel.reads.iter().chain(&work.kernel.writes).collect();
         for (slot, view) in views.iter_mut().enumerate() {
             let at = work.slots.iter().position(|s| *s == slot).expect("every operand is used");
@@ -87,6 +87,7 @@ fn trace(pages: &[u64], kernels: &[Sketch<'_>]) -> Trace {
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     };
     let kernels = kernels.iter().map(kernel).collect();
     Trace { name: "sweeps".to_string(), tensors, kernels, layers: vec!["all".to_string()] }

@@ -186,6 +186,31 @@ pub struct Comparison {
     pub rows: Vec<Row>,
 }
 
+/// Why a document holds no results of runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ComparisonError {
+    /// It is no JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It is something else.
+    #[error("it holds neither a run nor a list of runs")]
+    Foreign,
+    /// A run says too little.
+    #[error("run {run} has no `system` or no `iteration_ns`")]
+    Bare {
+        /// Which, counted from 1.
+        run: usize,
+    },
+    /// A figure of a run makes no sense.
+    #[error("run {run}: {error}")]
+    Row {
+        /// Which, counted from 1.
+        run: usize,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+}
+
 impl Comparison {
     /// Rows with what can be worked out from all of them together: slowdowns against fast-only.
     pub fn new(rows: Vec<Row>) -> Comparison {
@@ -196,21 +221,22 @@ impl Comparison {
 
     /// Reads what `tiercel compare --json`, `run --json` or `train --json` printed: a list of rows, or one, or a
     /// document that has them under `comparison`, `rows` or `runs`.
-    pub fn parse(json: &[u8]) -> Result<Comparison, String> {
-        let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    pub fn parse(json: &[u8]) -> Result<Comparison, ComparisonError> {
+        let value: Value = serde_json::from_slice(json)?;
         let inner = ["comparison", "rows", "runs"].iter().find_map(|key| value.get(key)).cloned();
         let list = match inner.unwrap_or(value) {
             Value::Array(list) => list,
             one @ Value::Object(_) => vec![one],
-            _ => return Err("it holds neither a run nor a list of runs".to_string()),
+            _ => return Err(ComparisonError::Foreign),
         };
         let mut rows = Vec::with_capacity(list.len());
         for (at, value) in list.into_iter().enumerate() {
             let told = value.get("iteration_ns").is_some() || value.get("error").is_some();
             if value.get("system").is_none() || !told {
-                return Err(format!("run {} has no `system` or no `iteration_ns`", at + 1));
+                return Err(ComparisonError::Bare { run: at + 1 });
             }
-            let row = serde_json::from_value(value).map_err(|error| format!("run {}: {error}", at + 1))?;
+            let row =
+                serde_json::from_value(value).map_err(|error| ComparisonError::Row { run: at + 1, error })?;
             rows.push(row);
         }
         Ok(Comparison::new(rows))

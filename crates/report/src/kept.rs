@@ -9,6 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tiercel_core::{Bytes, Nanos};
 
+use crate::events::EventsError;
+
 /// The address space of a kept program at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Look {
@@ -47,18 +49,18 @@ pub fn is_kept(start: &[u8]) -> bool {
 
 impl Kept {
     /// Reads a file of events, or says what is wrong with it.
-    pub fn read(from: impl BufRead) -> Result<Kept, String> {
+    pub fn read(from: impl BufRead) -> Result<Kept, EventsError> {
         let mut kept = Kept::default();
         let mut broken = None;
         for (at, line) in from.lines().enumerate() {
-            let line = line.map_err(|error| error.to_string())?;
+            let line = line?;
             if let Some(error) = broken.take() {
                 return Err(error);
             }
             match serde_json::from_str::<Value>(&line) {
                 Ok(value) => kept.take(&value),
                 // Only what follows says whether this was the end.
-                Err(error) => broken = Some(format!("line {}: {error}", at + 1)),
+                Err(error) => broken = Some(EventsError::Line { line: at + 1, what: error.to_string() }),
             }
         }
         match broken {
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(Kept::read(cut.as_bytes()).expect("the rest is right").looks.len(), 2);
         let broken = FILE.replace("\"ns\":1000,", "\"ns\":,");
         let Err(error) = Kept::read(broken.as_bytes()) else { panic!("it is broken") };
-        assert!(error.starts_with("line 2"), "{error}");
+        assert!(error.to_string().starts_with("line 2"), "{error}");
         assert!(Kept::read("nonsense".as_bytes()).is_err());
     }
 }

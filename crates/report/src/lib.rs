@@ -28,7 +28,7 @@
 //! | `perfetto.rs` | for Perfetto |
 //! | `csv.rs` | for spreadsheets |
 //! | `scale.rs` | round numbers along an axis |
-//! | `thin.rs` | fewer marks where there are more than anybody could see |
+//! | `merged_marks.rs` | fewer marks where there are more than anybody could see |
 
 mod columns;
 pub mod comparison;
@@ -39,6 +39,7 @@ pub mod header;
 pub mod html;
 pub mod kept;
 mod line;
+mod merged_marks;
 pub mod perfetto;
 pub mod report;
 pub mod run;
@@ -46,9 +47,8 @@ mod scale;
 pub mod stalls;
 pub mod table;
 mod text;
-mod thin;
 
-pub use comparison::{Comparison, Row};
+pub use comparison::{Comparison, ComparisonError, Row};
 pub use curve::{Curve, Point, Price};
 pub use events::{Entry, EventsError, Log, What, write_events};
 pub use header::Header;

@@ -283,7 +283,7 @@ struct Digest {
     /// The kernels that run now, by their positions.
     kernels: HashMap<Step, usize>,
     /// The kernels that run beside others now, by their positions.
-    aside: HashMap<Ticket, usize>,
+    detached: HashMap<Ticket, usize>,
     /// How often each step has run in this iteration.
     seen: HashMap<Step, u32>,
     iteration: Option<Iteration>,
@@ -305,7 +305,7 @@ impl Digest {
             zones: HashMap::new(),
             copies: HashMap::new(),
             kernels: HashMap::new(),
-            aside: HashMap::new(),
+            detached: HashMap::new(),
             seen: HashMap::new(),
             iteration: None,
             used: vec![Bytes::ZERO; tiers],
@@ -344,11 +344,11 @@ impl Digest {
             What::KernelLeft { step, ticket } => {
                 if let Some(position) = self.kernels.remove(&step) {
                     self.run.kernels[position].beside = true;
-                    self.aside.insert(ticket, position);
+                    self.detached.insert(ticket, position);
                 }
             }
             What::KernelReturned { ticket, span, .. } => {
-                if let Some(position) = self.aside.remove(&ticket) {
+                if let Some(position) = self.detached.remove(&ticket) {
                     let kernel = &mut self.run.kernels[position];
                     let seen = Span { began: kernel.span.began, ended: at };
                     kernel.span = span.map_or(seen, |span| clip(span, kernel.span.began, at));
@@ -390,7 +390,7 @@ impl Digest {
         for position in self.copies.values() {
             self.run.copies[*position].span.ended = end;
         }
-        for position in self.kernels.values().chain(self.aside.values()) {
+        for position in self.kernels.values().chain(self.detached.values()) {
             self.run.kernels[*position].span.ended = end;
         }
         self.run

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tiercel_report::{Comparison, Report, Run};
+use tiercel_testbed::skipped;
 
 /// The browser, if there is one.
 fn browser() -> Option<PathBuf> {
@@ -16,7 +17,10 @@ fn browser() -> Option<PathBuf> {
     let found = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
     let found = found.into_iter().find(|path| path.is_file());
     if found.is_none() {
-        eprintln!("skipped: no {} on the PATH; scripts/install-browser installs one", names.join(", "));
+        skipped(&format!(
+            "the page in a browser: no {} on the PATH; scripts/install-browser installs one",
+            names.join(", ")
+        ));
     }
     found
 }

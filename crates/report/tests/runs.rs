@@ -182,7 +182,7 @@ fn results_of_the_command_line_are_understood() {
         "{}",
         failed.text()
     );
-    let wrong = |text: &str| Comparison::parse(text.as_bytes()).expect_err("it is wrong");
+    let wrong = |text: &str| Comparison::parse(text.as_bytes()).expect_err("it is wrong").to_string();
     assert_eq!(wrong("3"), "it holds neither a run nor a list of runs");
     assert_eq!(wrong("[{\"system\":\"a\"}]"), "run 1 has no `system` or no `iteration_ns`");
     assert_eq!(wrong("{\"system\":\"a\",\"iteration_ns\":\"x\"}"), "run 1: iteration_ns is a list of times");

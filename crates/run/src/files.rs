@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Files that are half-written right now.
-static ASIDE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
-    ASIDE.lock().unwrap_or_else(PoisonError::into_inner)
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes what is half-written, for a program that is about to end: from now on no file is begun any more.
@@ -26,16 +26,16 @@ pub fn discard() {
 }
 
 /// Begins a file that is to be renamed when it is whole; [`finished`] must hear of it then, or when it was removed.
-pub fn begin(aside: &Path) -> io::Result<File> {
+pub fn begin(place: &Path) -> io::Result<File> {
     let mut all = unfinished();
-    let file = File::create(aside)?;
-    all.push(aside.to_path_buf());
+    let file = File::create(place)?;
+    all.push(place.to_path_buf());
     Ok(file)
 }
 
 /// Says that a file that was begun has its name now, or is gone.
-pub fn finished(aside: &Path) {
-    unfinished().retain(|other| other != aside);
+pub fn finished(place: &Path) {
+    unfinished().retain(|other| other != place);
 }
 
 /// Whether a file could be written to `path`, by writing an empty one beside it.
@@ -44,9 +44,9 @@ pub fn try_place(path: &Path) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         return Ok(());
     }
-    let aside = aside(path);
-    let tried = begin(&aside).and_then(|_| fs::remove_file(&aside));
-    finished(&aside);
+    let place = unfinished_path(path);
+    let tried = begin(&place).and_then(|_| fs::remove_file(&place));
+    finished(&place);
     tried
 }
 
@@ -59,22 +59,22 @@ pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         return fs::write(path, contents);
     }
-    let aside = aside(path);
-    let written = begin(&aside).and_then(|mut file| {
+    let place = unfinished_path(path);
+    let written = begin(&place).and_then(|mut file| {
         file.write_all(contents)?;
         file.sync_all()?;
-        fs::rename(&aside, path)
+        fs::rename(&place, path)
     });
     if written.is_err() {
         // It may not have come to be.
-        let _ = fs::remove_file(&aside);
+        let _ = fs::remove_file(&place);
     }
-    finished(&aside);
+    finished(&place);
     written
 }
 
 /// The name under which a file is written, one for each process.
-fn aside(path: &Path) -> PathBuf {
+fn unfinished_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.part", std::process::id()));
     path.with_file_name(name)

@@ -22,4 +22,4 @@ pub use executor::{Executor, Iteration};
 pub use host::{Host, HostError};
 pub use memory::{Array, Memory, MemoryError, Operands, Overwrite};
 pub use profile::{Profile, Profiled};
-pub use stage::{Aside, Kernels, Stage, Turn, View};
+pub use stage::{Detached, Failure, Kernels, Stage, Turn, View};

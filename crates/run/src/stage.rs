@@ -1,5 +1,6 @@
 //! Real memory with kernels that work on it: the host as a world for the executor.
 
+use std::error::Error;
 use std::ptr::NonNull;
 
 use tiercel_core::{
@@ -7,7 +8,7 @@ use tiercel_core::{
 };
 use tiercel_workload::Tensor;
 
-use crate::host::{Errand, Host, Key};
+use crate::host::{Host, Job, Key};
 use crate::profile::Profile;
 use tiercel_sim::world::{Work, World};
 
@@ -38,8 +39,11 @@ impl Default for Turn {
     }
 }
 
+/// Why a kernel did not run: an error of whoever computes, told with the kernel's name.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
 /// A kernel that runs by itself, on operands in the order of `work.operands`.
-pub type Aside = Box<dyn FnOnce(&mut [View<'_>]) -> Result<(), String> + Send>;
+pub type Detached = Box<dyn FnOnce(&mut [View<'_>]) -> Result<(), Failure> + Send>;
 
 /// Arithmetic on memory that the manager owns.
 pub trait Kernels {
@@ -49,19 +53,19 @@ pub trait Kernels {
     }
 
     /// Gives a tensor that no kernel makes its first contents.
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String>;
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure>;
 
     /// Takes the contents of a tensor that outlives iterations, between two of them.
-    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), Failure> {
         let _ = (tensor, bytes);
         Ok(())
     }
 
     /// Runs a kernel on its operands, in the order of `work.operands`.
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String>;
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure>;
 
     /// Hands out a kernel that is to run beside those that follow; `None` where it should be run at once after all.
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         let _ = work;
         None
     }
@@ -145,7 +149,7 @@ unsafe impl Send for Lent {}
 
 impl Lent {
     /// Runs a kernel on the operands.
-    fn run(self, aside: Aside) -> Result<(), String> {
+    fn run(self, detached: Detached) -> Result<(), Failure> {
         let view = |(mut bytes, writes): (NonNull<[u8]>, bool)| match writes {
             // SAFETY: until the ticket has ended, the manager lets nobody else read or write what the kernel writes, nor
             // frees the memory for others to use; operands are named once, so no two of them overlap.
@@ -154,8 +158,13 @@ impl Lent {
             false => View::Read(unsafe { bytes.as_ref() }),
         };
         let mut views: Vec<View<'_>> = self.0.into_iter().map(view).collect();
-        aside(&mut views)
+        detached(&mut views)
     }
+}
+
+/// A failure as a world tells it.
+fn told(failure: Failure) -> String {
+    failure.to_string()
 }
 
 /// The same allocation, empty, for views that live elsewhere.
@@ -218,7 +227,7 @@ impl<K: Kernels> World for Stage<K> {
         let mut slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
         // SAFETY: the caller has begun a kernel that writes this object: the manager has waited for every copy
         // that touches the region and no other region overlaps it.
-        self.kernels.load(tensor, unsafe { slice.as_mut() })
+        self.kernels.load(tensor, unsafe { slice.as_mut() }).map_err(told)
     }
 
     unsafe fn save(&mut self, tensor: &Tensor, place: Place) -> Result<(), String> {
@@ -226,7 +235,7 @@ impl<K: Kernels> World for Stage<K> {
         let slice = slice.ok_or_else(|| format!("kernels cannot work on {}", place.tier))?;
         // SAFETY: the caller has begun a kernel that reads this object: the manager has waited for the copy that
         // fills the region, and nothing writes to it until the kernel ends.
-        self.kernels.save(tensor, unsafe { slice.as_ref() })
+        self.kernels.save(tensor, unsafe { slice.as_ref() }).map_err(told)
     }
 
     unsafe fn compute(&mut self, work: &Work<'_>) -> Result<(), String> {
@@ -234,7 +243,7 @@ impl<K: Kernels> World for Stage<K> {
         let mut slices: Vec<View<'_>> = std::mem::take(&mut self.views);
         // SAFETY: the caller is between `begin` and `end` of just this kernel.
         let found = unsafe { views(&self.host, work.operands, work.places, &mut slices) };
-        let done = found.and_then(|()| self.kernels.run(work, &mut slices));
+        let done = found.and_then(|()| self.kernels.run(work, &mut slices).map_err(told));
         self.views = recycle(slices);
         done?;
         self.host.charge(work.traffic, started);
@@ -245,8 +254,8 @@ impl<K: Kernels> World for Stage<K> {
     }
 
     unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
-        let aside = if self.host.runs_beside() { self.kernels.aside(work) } else { None };
-        let Some(aside) = aside else {
+        let detached = if self.host.runs_beside() { self.kernels.detach(work) } else { None };
+        let Some(detached) = detached else {
             // SAFETY: the caller promises the same.
             return unsafe { self.compute(work) }.map(|()| None);
         };
@@ -257,7 +266,7 @@ impl<K: Kernels> World for Stage<K> {
         };
         let lent = Lent(work.operands.iter().zip(work.places).map(slice).collect::<Result<_, String>>()?);
         let traffic = work.traffic.to_vec();
-        Ok(Some(self.host.entrust(Errand { work: Box::new(move || lent.run(aside)), traffic })))
+        Ok(Some(self.host.submit(Job { work: Box::new(move || lent.run(detached).map_err(told)), traffic })))
     }
 
     fn measured(&self) -> bool {

@@ -111,7 +111,7 @@ pub struct Sim {
     /// When copies that have ended were on their lanes, until they are forgotten.
     spans: BTreeMap<Ticket, Span>,
     /// Kernels beside others, in order; the first of them runs.
-    aside: VecDeque<(Ticket, Running)>,
+    detached: VecDeque<(Ticket, Running)>,
     shares: Shares,
     /// Whether a link has a spacing.
     spaced: bool,
@@ -138,7 +138,7 @@ impl Sim {
             open: Open::default(),
             lanes: BTreeMap::new(),
             spans: BTreeMap::new(),
-            aside: VecDeque::new(),
+            detached: VecDeque::new(),
             tiers: Vec::new(),
         }
     }
@@ -184,9 +184,10 @@ impl Sim {
             at_work.into_iter().partition(|ticket| begins(ticket) <= clock);
         let copies = flowing.iter().map(|ticket| {
             let lane = self.transfers[ticket].lane;
-            Demand::copy(lane.0, lane.1, self.speed(lane), copying(&self.machine, lane))
+            Demand::copy(&self.machine, lane.0, lane.1, self.speed(lane), copying(&self.machine, lane))
         });
-        let running = || kernel.as_deref().into_iter().chain(self.aside.front().map(|(_, aside)| aside));
+        let running =
+            || kernel.as_deref().into_iter().chain(self.detached.front().map(|(_, detached)| detached));
         let demands: Vec<Demand> = copies.chain(running().map(|k| k.demand.clone())).collect();
         let shares = self.shares.divide(&demands);
         // Bytes a nanosecond for each copy, and the moment at which each would end at that rate.
@@ -227,7 +228,7 @@ impl Sim {
             end <= next
         };
         let ended = go_on(kernel);
-        if go_on(self.aside.front_mut().map(|(_, aside)| aside)) {
+        if go_on(self.detached.front_mut().map(|(_, detached)| detached)) {
             self.end_aside();
         }
         ended
@@ -235,14 +236,14 @@ impl Sim {
 
     /// The first of the kernels beside others has ended; the next begins.
     fn end_aside(&mut self) {
-        if let Some((ticket, aside)) = self.aside.pop_front() {
+        if let Some((ticket, detached)) = self.detached.pop_front() {
             self.open.end(ticket);
             if self.spaced {
                 self.make_ready(ticket);
             }
-            self.spans.insert(ticket, Span { began: whole(aside.began), ended: whole(self.clock) });
+            self.spans.insert(ticket, Span { began: whole(detached.began), ended: whole(self.clock) });
         }
-        if let Some((_, next)) = self.aside.front_mut() {
+        if let Some((_, next)) = self.detached.front_mut() {
             next.began = self.clock;
         }
     }
@@ -370,7 +371,7 @@ impl Sim {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.open.begin(ticket);
-        self.aside.push_back((ticket, running));
+        self.detached.push_back((ticket, running));
         Some(ticket)
     }
 }
@@ -411,7 +412,7 @@ pub fn beside(
     let mut demands = vec![Demand::kernel(machine, &traffic(kernel, tiers), seconds, cores)];
     demands.extend(copies.iter().map(|&(from, to)| {
         let speed = machine.link(from, to).map_or(0.0, |link| link.speed().0);
-        Demand::copy(from, to, speed, copying(machine, (from, to)))
+        Demand::copy(machine, from, to, speed, copying(machine, (from, to)))
     }));
     Shares::new(machine).divide(&demands)
 }

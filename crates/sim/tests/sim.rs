@@ -66,6 +66,7 @@ fn kernel(flops: u64) -> Kernel {
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_workload::{Lifetimes, Workload};
 
 use crate::{
-    Experience, Fast, Options, Run, Setting, System, SystemError, Times, each, named, simulate,
+    Fast, Options, Run, Setting, System, SystemError, Times, WarmStarts, each, named, simulate,
     with_best_lookahead,
 };
 
@@ -76,11 +76,11 @@ impl Grid<'_> {
     /// then by system.
     pub fn run(&self, tick: impl Fn() + Sync) -> Vec<Cell> {
         let fast_only = named("fast-only").expect("it is listed");
-        let play = |system: &System, work: &Workload, machine: &Machine, experience: &Experience| {
+        let play = |system: &System, work: &Workload, machine: &Machine, warm_starts: &WarmStarts| {
             let setting = Setting {
                 program: work.program(),
                 options: self.options,
-                experience: Some(experience),
+                warm_starts: Some(warm_starts),
                 ..Setting::new(work.trace(), machine, self.times)
             };
             let best = with_best_lookahead(system, &setting);
@@ -89,7 +89,7 @@ impl Grid<'_> {
             run
         };
         let goals = each(self.works, self.threads, |(_, work)| {
-            play(fast_only, work, self.machine, &Experience::default())
+            play(fast_only, work, self.machine, &WarmStarts::default())
         });
         let peaks: Vec<Bytes> =
             self.works.iter().map(|(_, work)| Lifetimes::new(work.trace()).peak().1).collect();
@@ -97,7 +97,7 @@ impl Grid<'_> {
         let jobs: Vec<(usize, &System)> = (0..self.works.len()).flat_map(all).collect();
         // From little memory to much, so that planners begin with what they have learned.
         let columns = each(&jobs, self.threads, |&(work, system)| {
-            let experience = Experience::default();
+            let warm_starts = WarmStarts::default();
             let mut amounts: Vec<(usize, Bytes)> = self
                 .fast
                 .iter()
@@ -112,7 +112,7 @@ impl Grid<'_> {
                     tick();
                     goals[work].clone()
                 } else {
-                    play(system, &self.works[work].1, &machine, &experience)
+                    play(system, &self.works[work].1, &machine, &warm_starts)
                 };
                 let rewritten =
                     run.as_ref().ok().and_then(|run| run.rewritten.as_ref()).and_then(|program| {

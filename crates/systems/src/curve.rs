@@ -6,7 +6,7 @@
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
 use tiercel_workload::Lifetimes;
 
-use crate::{Experience, Fast, Run, Setting, System, SystemError, simulate};
+use crate::{Fast, Run, Setting, System, SystemError, WarmStarts, simulate};
 
 /// What memory costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,8 +50,8 @@ pub fn least_fast(
     let grain = setting.machine.grain();
     let peak = Lifetimes::new(setting.trace).peak().1;
     let limit = fast_only.0 as f64 * (1.0 + within);
-    let experience = Experience::default();
-    let setting = Setting { experience: Some(&experience), ..*setting };
+    let warm_starts = WarmStarts::default();
+    let setting = Setting { warm_starts: Some(&warm_starts), ..*setting };
     let mut attempt = |fast: Bytes| {
         let machine: Machine = setting.machine.clone().with_capacity(TierId(0), fast);
         let run = simulate(system, &Setting { machine: &machine, ..setting }, iterations);

@@ -33,7 +33,7 @@
 //! | `compare.rs` | many simulations over all cores |
 //! | `parallel.rs` | independent jobs over all cores |
 //! | `curve.rs` | what fast memory is worth, and the least that is enough |
-//! | `experience.rs` | what planning with one amount of memory teaches for the next |
+//! | `warm_starts.rs` | what planning with one amount of memory teaches for the next |
 //! | `reproduce/` | the papers' figures as data, beside ours, each with its verdict |
 //! | `zero/` | ZeRO-Offload on paper: where states lie, how large a model, how long a step |
 
@@ -42,7 +42,6 @@ mod cachedarrays;
 pub mod compare;
 mod copiers;
 pub mod curve;
-mod experience;
 mod fast;
 mod fixed;
 mod lookahead;
@@ -57,6 +56,7 @@ mod simulate;
 mod split;
 mod swaps;
 mod tiercel;
+mod warm_starts;
 pub mod zero;
 
 use std::sync::Arc;
@@ -68,13 +68,13 @@ use tiercel_sim::KernelTime;
 use tiercel_workload::{Kernel, Program, Trace, spelling};
 
 use copiers::Copies;
-pub use experience::Experience;
 pub use fast::{Fast, FastError};
 pub use lookahead::with_best_lookahead;
 pub use parallel::each;
 pub use planning::Planned;
 pub use simulate::{Recording, Run, predict, simulate, simulate_prepared, simulate_recorded};
 pub use split::Split;
+pub use warm_starts::WarmStarts;
 
 /// The system that is used where none is named.
 pub const DEFAULT: &str = "tiercel";
@@ -148,13 +148,13 @@ pub struct Setting<'a> {
     pub options: Options,
     /// What planners have learned of the same with other amounts of fast memory, and add to; nothing where every plan is to
     /// stand for itself.
-    pub experience: Option<&'a Experience>,
+    pub warm_starts: Option<&'a WarmStarts>,
 }
 
 impl<'a> Setting<'a> {
     /// A trace on a machine, with the usual choices.
     pub fn new(trace: &'a Trace, machine: &'a Machine, times: &'a Times) -> Setting<'a> {
-        Setting { trace, program: None, machine, times, options: Options::default(), experience: None }
+        Setting { trace, program: None, machine, times, options: Options::default(), warm_starts: None }
     }
 
     /// A program, which a system may rewrite.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine};
-use tiercel_plan::{Effort, Formulation, Known, Plan, PlanError, Problem, arranged_anew, implemented, solve};
+use tiercel_plan::{
+    Effort, Formulation, Plan, PlanError, Problem, WarmStart, arranged_anew, implemented, solve,
+};
 use tiercel_policies::Follow;
 use tiercel_workload::Trace;
 
@@ -50,14 +52,14 @@ impl Planner {
 
     /// Makes a plan.
     pub fn plan(self, setting: &Setting<'_>) -> Result<Planned, SystemError> {
-        let Setting { trace, machine, times, options, experience, .. } = *setting;
+        let Setting { trace, machine, times, options, warm_starts, .. } = *setting;
         let effort =
             Effort { gap: options.gap, time: options.time, rounds: options.rounds, seed: options.seed };
         let formulation = self.formulation();
-        let plan = |known: &mut Known| arranged_anew(trace, machine, times, formulation, &effort, known);
-        let arranged = match experience {
-            Some(experience) => experience.with(trace, formulation, plan),
-            None => plan(&mut Known::default()),
+        let plan = |known: &mut WarmStart| arranged_anew(trace, machine, times, formulation, &effort, known);
+        let arranged = match warm_starts {
+            Some(warm_starts) => warm_starts.with(trace, formulation, plan),
+            None => plan(&mut WarmStart::default()),
         };
         let fastest = &machine.tiers[0];
         let arranged = arranged.map_err(|error| match error {
@@ -68,7 +70,7 @@ impl Planner {
             },
             error => SystemError::Problem { system: self.name(), error },
         })?;
-        Ok(Planned { plan: arranged.plan, solve: Some(arranged.time), met: arranged.met, heeded: false })
+        Ok(Planned { plan: arranged.plan, solve: Some(arranged.time), met: arranged.met, adaptive: false })
     }
 }
 
@@ -82,7 +84,7 @@ pub struct Planned {
     /// Whether the search stopped because the plan was good enough.
     pub met: bool,
     /// Whether moves that come late begin earlier in later iterations.
-    pub heeded: bool,
+    pub adaptive: bool,
 }
 
 impl Planned {
@@ -135,8 +137,8 @@ pub fn play(planned: Planned, trace: &Trace, machine: &Machine) -> Result<Prepar
     };
     let trace = implemented.as_deref().unwrap_or(trace);
     let mut policy = Follow::new(&planned.plan, trace, machine)?;
-    if planned.heeded {
-        policy = policy.heeding(&planned.plan, trace, machine)?;
+    if planned.adaptive {
+        policy = policy.adapting(&planned.plan, trace, machine)?;
     }
     let copy_threads = planned.plan.copy_threads.clone();
     Ok(Prepared { copy_threads, planned: Some(planned), implemented, ..Prepared::policy(policy) })

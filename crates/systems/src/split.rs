@@ -4,7 +4,6 @@ use std::fmt;
 
 use tiercel_core::{Machine, Nanos, TierId};
 use tiercel_sim::{KernelTime, Work};
-use tiercel_workload::rewriting::is_again;
 
 use crate::Times;
 
@@ -33,7 +32,7 @@ impl Split {
         // Slow memory may be the faster one for what a model is unsure of; no part is less than nothing.
         let fast = fast.min(took);
         let alone = alone.clamp(fast, took);
-        *(if is_again(&work.kernel.name) { &mut self.again } else { &mut self.fast }) += fast;
+        *(if work.kernel.derived.again { &mut self.again } else { &mut self.fast }) += fast;
         self.slow += alone.saturating_sub(fast);
         self.beside += took.saturating_sub(alone);
     }

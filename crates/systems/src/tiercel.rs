@@ -28,7 +28,7 @@ use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
 use crate::planning::Planner;
 use crate::swaps::{CAPUCHIN, VDNN};
-use crate::{Choices, Experience, Options, Prepared, Room, Setting, System, SystemError};
+use crate::{Choices, Options, Prepared, Room, Setting, System, SystemError, WarmStarts};
 use again::is_far;
 use search::{Search, Tried, Way, jointly, planned};
 
@@ -91,8 +91,8 @@ const JOINTLY: f64 = 0.4;
 const HOPE: f64 = 1.2;
 
 fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
-    let own_experience = Experience::default();
-    let setting = &Setting { experience: setting.experience.or(Some(&own_experience)), ..*setting };
+    let own_starts = WarmStarts::default();
+    let setting = &Setting { warm_starts: setting.warm_starts.or(Some(&own_starts)), ..*setting };
     let floor: f64 = fastest(&setting.trace.kernels, setting.machine, setting.times).iter().sum();
     let until = setting.options.time;
     let mut search = Search {
@@ -190,7 +190,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
         tier: setting.machine.tiers[0].name.clone(),
         limit: setting.machine.tiers[0].capacity,
     };
-    search.best.ok_or_else(|| search.refused.map_or_else(none, own))?.way.heeded().prepare(setting)
+    search.best.ok_or_else(|| search.refused.map_or_else(none, own))?.way.adaptive().prepare(setting)
 }
 
 /// The error of a part, under the name that the user knows.
@@ -221,8 +221,8 @@ impl Search {
                 let share = self.share(setting);
                 let options = Options { seed: share.options.seed.wrapping_add(chance), ..share.options };
                 // What is known of one plan would lead to the same again.
-                let experience = share.experience.filter(|_| chance == 0);
-                self.consider(planned(&Setting { options, experience, ..share }, Some(rewritten.clone())));
+                let warm_starts = share.warm_starts.filter(|_| chance == 0);
+                self.consider(planned(&Setting { options, warm_starts, ..share }, Some(rewritten.clone())));
             }
             if self.best.as_ref().map(|best| best.time) != before {
                 found = Some(limit);

@@ -21,7 +21,7 @@ fn damaged_plans_are_refused_or_played() {
         let (mut played, mut refused) = (0, 0);
         for _ in 0..150 {
             let plan = damaged(&sound, &mut random);
-            let planned = Planned { plan, solve: None, met: true, heeded: false };
+            let planned = Planned { plan, solve: None, met: true, adaptive: false };
             let Ok(prepared) = play(planned, &trace, &machine) else {
                 refused += 1;
                 continue;

@@ -16,12 +16,12 @@ struct Pending {
     cancelled: bool,
     doomed: bool,
     /// What it is, where it is no copy.
-    aside: Option<Aside>,
+    detached: Option<Detached>,
 }
 
 /// A kernel beside others: what it expects to read, and what it writes.
 #[derive(Debug, Default)]
-pub struct Aside {
+pub struct Detached {
     /// Places and the bytes that are to be there all the time.
     pub reads: Vec<(Place, Vec<u8>)>,
     /// Places and the bytes that it leaves there.
@@ -69,29 +69,29 @@ impl Jumble {
 
     /// Starts a kernel beside others, which verifies what it reads whenever it goes on, and writes when it ends. Until then
     /// what it writes is nothing that anybody should read.
-    pub fn launch(&mut self, aside: Aside) -> Ticket {
+    pub fn launch(&mut self, detached: Detached) -> Ticket {
         let nowhere = Place { tier: Default::default(), offset: Bytes::ZERO };
-        for (place, bytes) in &aside.writes {
+        for (place, bytes) in &detached.writes {
             let noise = self.random.u8(..);
             self.bytes_mut(*place, Bytes(bytes.len() as u64)).fill(noise);
         }
         let ticket = self.copy(CopyOrder { from: nowhere, to: nowhere, bytes: Bytes::ZERO, after: &[] });
         if let Some(pending) = self.pending.get_mut(&ticket) {
-            (pending.aside, pending.doomed) = (Some(aside), false);
+            (pending.detached, pending.doomed) = (Some(detached), false);
         } else {
             // It has ended at once.
             self.failed.remove(&ticket);
-            self.finish(&aside);
+            self.finish(&detached);
         }
         ticket
     }
 
-    fn finish(&mut self, aside: &Aside) {
-        for (place, bytes) in &aside.reads {
+    fn finish(&mut self, detached: &Detached) {
+        for (place, bytes) in &detached.reads {
             let there = self.bytes_mut(*place, Bytes(bytes.len() as u64));
             assert!(there == bytes, "what a kernel beside others reads at {place:?} has changed");
         }
-        for (place, bytes) in &aside.writes {
+        for (place, bytes) in &detached.writes {
             self.bytes_mut(*place, Bytes(bytes.len() as u64)).copy_from_slice(bytes);
         }
     }
@@ -125,8 +125,8 @@ impl Jumble {
             let byte = self.memory[from.tier.index()][from.offset.0 as usize + at];
             self.memory[to.tier.index()][to.offset.0 as usize + at] = byte;
         }
-        if ended && let Some(Pending { aside: Some(aside), .. }) = self.pending.remove(&ticket) {
-            self.finish(&aside);
+        if ended && let Some(Pending { detached: Some(detached), .. }) = self.pending.remove(&ticket) {
+            self.finish(&detached);
         }
     }
 }
@@ -142,7 +142,7 @@ impl Backend for Jumble {
             after: order.after.to_vec(),
             cancelled: false,
             doomed: self.random.f64() < self.failure_rate,
-            aside: None,
+            detached: None,
         };
         self.pending.insert(ticket, pending);
         if self.random.u8(0..4) == 0 {

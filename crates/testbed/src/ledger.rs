@@ -8,7 +8,7 @@ use tiercel_core::{
 use tiercel_run::Host;
 use tiercel_run::host::Key;
 
-use crate::{Aside, Jumble};
+use crate::{Detached, Jumble};
 
 /// A world whose bytes a test can see.
 pub trait Visible: Locked {
@@ -19,8 +19,8 @@ pub trait Visible: Locked {
     fn bytes(&mut self, place: Place, size: Bytes) -> &mut [u8];
 
     /// Starts a kernel beside others, or hands it back where there is nothing to run it.
-    fn launch(&mut self, aside: Aside) -> Result<Ticket, Aside> {
-        Err(aside)
+    fn launch(&mut self, detached: Detached) -> Result<Ticket, Detached> {
+        Err(detached)
     }
 }
 
@@ -35,8 +35,8 @@ impl Visible for Jumble {
         self.bytes_mut(place, size)
     }
 
-    fn launch(&mut self, aside: Aside) -> Result<Ticket, Aside> {
-        Ok(Jumble::launch(self, aside))
+    fn launch(&mut self, detached: Detached) -> Result<Ticket, Detached> {
+        Ok(Jumble::launch(self, detached))
     }
 }
 
@@ -117,14 +117,14 @@ impl Ledger {
     }
 
     /// Begins a kernel that runs beside others, and leaves it; or ends it at once, where the world can do no better.
-    pub fn aside<W: Visible>(
+    pub fn detach<W: Visible>(
         &mut self,
         manager: &mut Manager<W>,
         step: Step,
         operands: &[Operand],
     ) -> Result<(), Error> {
         manager.begin(step, operands)?;
-        let mut aside = Aside::default();
+        let mut detached = Detached::default();
         for operand in operands {
             let place = manager.place(operand.object).expect("a kernel's operand has a place");
             let size = manager.size(operand.object)?;
@@ -134,14 +134,14 @@ impl Ledger {
             if operand.access.writes() {
                 self.writes += 1;
                 self.contents.insert(operand.object, Some(self.writes));
-                aside.writes.push((place, (0..size.0 as usize).map(|at| byte(self.writes, at)).collect()));
+                detached.writes.push((place, (0..size.0 as usize).map(|at| byte(self.writes, at)).collect()));
             } else {
-                aside.reads.push((place, manager.backend_mut(W::key()).bytes(place, size).to_vec()));
+                detached.reads.push((place, manager.backend_mut(W::key()).bytes(place, size).to_vec()));
             }
         }
-        match manager.backend_mut(W::key()).launch(aside) {
+        match manager.backend_mut(W::key()).launch(detached) {
             Ok(ticket) => manager.leave(step, operands, ticket),
-            Err(Aside { writes, .. }) => {
+            Err(Detached { writes, .. }) => {
                 for (place, bytes) in writes {
                     manager
                         .backend_mut(W::key())

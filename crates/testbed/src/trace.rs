@@ -1,7 +1,7 @@
 //! Random traces in the shape of training, and kernels whose results depend on every byte that they read.
 
 use tiercel_core::{Bytes, Operand};
-use tiercel_run::{Aside, Kernels, View};
+use tiercel_run::{Detached, Failure, Kernels, View};
 use tiercel_sim::Work;
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Kernel, Tensor, TensorId, Trace, Use};
@@ -32,6 +32,7 @@ pub fn random_trace(random: &mut fastrand::Rng, layers: u32, largest: u64) -> Tr
         beside: false,
         factor: 1.0,
         repeat: None,
+        derived: Default::default(),
     };
     let mut kernels = Vec::new();
     for layer in 0..layers {
@@ -85,12 +86,12 @@ fn fill(bytes: &mut [u8], seed: u64) {
 }
 
 impl Kernels for Scramble {
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         fill(bytes, digest(tensor.name.as_bytes()));
         Ok(())
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         let state = scramble(&work.kernel.name, work.operands, views);
         // When a kernel beside others ends is chance; what it made shows in what is made of that.
         if !work.kernel.beside {
@@ -99,7 +100,7 @@ impl Kernels for Scramble {
         Ok(())
     }
 
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         let (name, operands) = (work.kernel.name.clone(), work.operands.to_vec());
         Some(Box::new(move |views| {
             scramble(&name, &operands, views);

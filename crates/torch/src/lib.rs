@@ -15,14 +15,18 @@
 //! | `ledger.rs` | the backend that writes orders down |
 //! | `books.rs` | objects by the number that the program gives them, with and without a known sequence |
 //! | `recording.rs` | an iteration as it was seen, and the trace that it becomes |
-//! | `planning.rs` | from that trace to books that follow a system
+//! | `planning.rs` | from that trace to books that follow a system |
+//! | `scheduling.rs` | from that trace to acts that a compiler writes into the program |
 
 mod books;
 mod ledger;
 mod planning;
 mod recording;
+mod scheduling;
 
 pub use books::{Books, BooksError, Storage, Task};
 pub use ledger::{Ledger, Order};
+pub use tiercel_plan::{Act, Schedule};
 pub use planning::{Decided, FollowError, decide, on_demand, with_capacities};
 pub use recording::{Operation, Recording, Role, StorageInfo};
+pub use scheduling::{Allowed, Scheduled, schedule};

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
-use tiercel_plan::{PlanError, Request, joint};
+use tiercel_plan::{Act, Joint, PlanError, Request, Schedule, joint};
 use tiercel_policies::UnifiedMemory;
 use tiercel_sim::Roofline;
 use tiercel_systems::{
-    Options, Planned, Recording, Setting, System, SystemError, Times, named, planning, simulate_prepared,
+    Options, Recording, Setting, System, SystemError, Times, named, simulate_prepared,
 };
-use tiercel_workload::repeated::Repeated;
 use tiercel_workload::{Lifetimes, Trace};
 
 use crate::books::{Books, BooksError};
@@ -24,16 +23,15 @@ pub struct Decided {
     machine: Machine,
     system: &'static System,
     options: Options,
-    planned: Option<Planned>,
-    /// Where the kernels of what is played come from, where some run again.
-    pub repeated: Option<Repeated>,
-    /// The simulated time of an iteration.
+    /// What is to be done step by step, where the system says so: Tiercel's own does.
+    pub schedule: Option<Schedule>,
+    /// The time that an iteration should take.
     pub predicted: Nanos,
     /// The same with everything in fast memory.
     pub all_fast: Nanos,
     /// The most bytes alive at once.
     pub peak: Bytes,
-    /// Bytes moved to fast memory in an iteration, by simulation.
+    /// Bytes moved to fast memory in an iteration.
     pub fetched: Bytes,
     /// Bytes moved away from it.
     pub evicted: Bytes,
@@ -70,60 +68,70 @@ pub fn decide(
     let options = Options { time, seed, gap: 0.003, ..Options::default() };
     // Every kernel's time was measured; rooflines serve what was not.
     let times = Times::new(Roofline);
-    let (trace, repeated, prepared) = if system.name == tiercel_systems::DEFAULT {
-        let request = Request { again, seeded: false, places: false, time, seed, ..Request::default() };
-        let found = joint(&recorded, machine, &times, &request)?;
-        let trace = Arc::new(found.repeated.trace.clone());
-        let planned = Planned { plan: found.plan, solve: Some(found.time), met: false, heeded: false };
-        let prepared = planning::play(planned, &trace, &addresses(machine))?;
-        (trace, Some(found.repeated), prepared)
-    } else {
-        let setting = Setting::new(&recorded, machine, &times).with(options);
-        let prepared = system.prepare(&setting)?;
-        (Arc::clone(&recorded), None, prepared)
-    };
-    let machine = if repeated.is_some() { &addresses(machine) } else { machine };
-    let setting = Setting::new(&trace, machine, &times).with(options);
+    let all_fast = recorded.kernels.iter().filter_map(|k| k.timings.first()).map(|t| t.time).sum();
+    let peak = Lifetimes::new(&recorded).peak().1;
+    if system.name == tiercel_systems::DEFAULT {
+        let request = Request { again, seeded: true, places: false, time, seed, ..Request::default() };
+        let Joint { schedule, .. } = joint(&recorded, machine, &times, &request)?;
+        let (fetched, evicted) = crossing(&schedule, &recorded);
+        return Ok(Decided {
+            predicted: Nanos(schedule.iteration_ns as u64),
+            bound: Some(Nanos(schedule.bound_ns as u64)),
+            schedule: Some(schedule),
+            machine: machine.clone(),
+            trace: recorded,
+            system,
+            options,
+            all_fast,
+            peak,
+            fetched,
+            evicted,
+        });
+    }
+    let setting = Setting::new(&recorded, machine, &times).with(options);
+    let prepared = system.prepare(&setting)?;
     if prepared.rewritten.is_some() || prepared.implemented.is_some() {
         return Err(FollowError::Rewritten(system.name));
     }
-    let planned = prepared.planned.clone();
+    let bound = prepared.planned.as_ref().map(|planned| Nanos(planned.plan.bound_ns as u64));
     let run = simulate_prepared(system.name, prepared, &setting, 1, Recording::Off)?;
-    let (fetched, evicted) =
-        run.iterations.last().map_or((Bytes::ZERO, Bytes::ZERO), |i| (i.fetched, i.evicted));
+    let moved = run.iterations.last();
     Ok(Decided {
+        schedule: None,
         predicted: run.time(),
-        all_fast: recorded.kernels.iter().filter_map(|k| k.timings.first()).map(|t| t.time).sum(),
-        peak: Lifetimes::new(&recorded).peak().1,
-        fetched,
-        evicted,
-        bound: planned.as_ref().map(|planned| Nanos(planned.plan.bound_ns as u64)),
+        fetched: moved.map_or(Bytes::ZERO, |i| i.fetched),
+        evicted: moved.map_or(Bytes::ZERO, |i| i.evicted),
         machine: machine.clone(),
-        repeated,
-        trace,
+        trace: recorded,
         system,
         options,
-        planned,
+        all_fast,
+        peak,
+        bound,
     })
 }
 
-/// The same machine with more addresses than bytes in its fastest tier. Storages are wherever their own allocator puts them, so
-/// what a plan keeps to is bytes: the books must not refuse a place because other places are in pieces.
-fn addresses(machine: &Machine) -> Machine {
-    let bytes = machine.tiers[0].capacity.0;
-    with_capacities(machine, &[Bytes(bytes.saturating_mul(2))])
+/// The bytes that a schedule brings and takes away.
+fn crossing(schedule: &Schedule, trace: &Trace) -> (Bytes, Bytes) {
+    let bytes = |tensor: &u32| trace.tensors[*tensor as usize].bytes;
+    let acts = schedule.steps.iter().flat_map(|step| step.before.iter().chain(&step.after));
+    let (mut fetched, mut evicted) = (Bytes::ZERO, Bytes::ZERO);
+    for act in acts {
+        match act {
+            Act::Fetch(tensor) => fetched += bytes(tensor),
+            Act::Evict(tensor) => evicted += bytes(tensor),
+            Act::Wait(_) | Act::Recompute(_) | Act::Drop(_) => {}
+        }
+    }
+    (fetched, evicted)
 }
 
 impl Decided {
-    /// Books that follow the decisions, before their first iteration.
+    /// Books that follow the decisions of a system that states no schedule, before their first iteration.
     pub fn open(self) -> Result<Books, BooksError> {
         let times = Times::new(Roofline);
         let setting = Setting::new(&self.trace, &self.machine, &times).with(self.options);
-        let prepared = match self.planned {
-            Some(planned) if self.repeated.is_some() => planning::play(planned, &self.trace, &self.machine)?,
-            Some(planned) => planning::replay(planned, &setting)?,
-            None => self.system.prepare(&setting)?,
-        };
+        let prepared = self.system.prepare(&setting)?;
         Books::following(&self.machine, prepared.policy, Arc::clone(&self.trace), prepared.lookahead)
     }
 }

@@ -121,6 +121,7 @@ impl Recording {
                 beside: false,
                 factor: 1.0,
                 repeat: operation.repeat,
+                derived: Default::default(),
             });
         }
         trace

@@ -8,7 +8,7 @@ use tiercel_workload::Program;
 use tiercel_workload::graph::{Shape, Value, ValueId};
 use tiercel_workload::trace::{Role, Tensor};
 
-use super::safetensors::{Entry, Reader, Writer, aside, dtype_name};
+use super::safetensors::{Entry, Reader, Writer, dtype_name, unfinished_path};
 
 /// Where a run is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,9 +135,9 @@ pub(crate) fn create(path: &Path, program: &Program, progress: &Progress) -> io:
 
 /// Removes what a run that was killed while it wrote has left beside a checkpoint.
 pub fn tidy(path: &Path) -> Result<(), CheckpointError> {
-    match std::fs::remove_file(aside(path)) {
+    match std::fs::remove_file(unfinished_path(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(CheckpointError::File { path: aside(path), error })
+            Err(CheckpointError::File { path: unfinished_path(path), error })
         }
         _ => Ok(()),
     }

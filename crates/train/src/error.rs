@@ -3,6 +3,7 @@
 use tiercel_core::{Error, Step};
 
 use super::checkpoint::CheckpointError;
+use super::data::DataError;
 use tiercel_run::host::HostError;
 
 /// Why training cannot start or go on.
@@ -12,8 +13,8 @@ pub enum TrainError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The data does not fit the network.
-    #[error("{0}")]
-    Data(String),
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// There is no arithmetic for the network.
     #[error("{0}")]
     Kernels(String),

@@ -21,7 +21,7 @@ use super::safetensors::Writer;
 use super::task::Task;
 use tiercel_kernels::finite::first_bad;
 use tiercel_kernels::narrow;
-use tiercel_run::stage::{Aside, Kernels, Turn, View, recycle};
+use tiercel_run::stage::{Detached, Failure, Kernels, Turn, View, recycle};
 use tiercel_sim::world::Work;
 
 /// Which pass runs.
@@ -177,7 +177,7 @@ impl<K: Kernels> Learner<K> {
 }
 
 impl<K: Kernels> Kernels for Learner<K> {
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         let (split, kernels) = match (self.mode, &mut self.evaluation) {
             (Mode::Evaluation { .. }, Some(side)) => (Split::Test, &mut side.kernels),
             _ => (Split::Train, &mut self.training.kernels),
@@ -185,7 +185,7 @@ impl<K: Kernels> Kernels for Learner<K> {
         if tensor.persistent {
             let Whole { name, skipped, .. } = Whole::of(&self.training.program, &self.values, tensor);
             let loaded = self.checkpoint.as_mut().map(|saved| saved.load(name, skipped, bytes));
-            return match loaded.transpose().map_err(|error| error.to_string())? {
+            return match loaded.transpose()? {
                 Some(true) => Ok(()),
                 _ => kernels.load(tensor, bytes),
             };
@@ -207,7 +207,7 @@ impl<K: Kernels> Kernels for Learner<K> {
         Ok(())
     }
 
-    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), Failure> {
         let Whole { name, skipped, size } = Whole::of(&self.training.program, &self.values, tensor);
         match &mut self.sink {
             Sink::None => Ok(()),
@@ -221,24 +221,24 @@ impl<K: Kernels> Kernels for Learner<K> {
                 }
                 Ok(())
             }
-            Sink::File(writer) => writer.add(name, bytes).map_err(|error| error.to_string()),
+            Sink::File(writer) => Ok(writer.add(name, bytes)?),
         }
     }
 
     /// Whether weights that are updated beside other kernels are finite shows in the next loss; the gradients have been
     /// searched.
-    fn aside(&mut self, work: &Work<'_>) -> Option<Aside> {
+    fn detach(&mut self, work: &Work<'_>) -> Option<Detached> {
         match self.mode {
-            Mode::Training => self.training.kernels.aside(work),
+            Mode::Training => self.training.kernels.detach(work),
             Mode::Searching | Mode::Evaluation { .. } => None,
         }
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         if self.mode == Mode::Searching {
             self.fault = self.search(&self.training, work.step, views, true);
             if self.fault.is_some() {
-                return Err(FAULT.to_string());
+                return Err(FAULT.into());
             }
         }
         let counted = match self.mode {
@@ -268,7 +268,7 @@ impl<K: Kernels> Kernels for Learner<K> {
         }
         if self.mode == Mode::Searching {
             self.fault = self.search(&self.training, work.step, views, false);
-            return if self.fault.is_some() { Err(FAULT.to_string()) } else { Ok(()) };
+            return if self.fault.is_some() { Err(FAULT.into()) } else { Ok(()) };
         }
         for watch in &side.watches[work.step.0 as usize] {
             match *watch {
@@ -279,13 +279,13 @@ impl<K: Kernels> Kernels for Learner<K> {
                         let tensor = side.program.graph.value(node.outputs[0]).name.clone();
                         let step = work.step;
                         self.fault = Some(Fault { step, tensor, element: 0, value: loss, given: false });
-                        return Err(FAULT.to_string());
+                        return Err(FAULT.into());
                     }
                 }
                 Watch::Finite(at, id) if counted.is_none() && !side.kernels.finite() => {
                     self.fault = fault(&side.program, work.step, id, bytes(&views[at]), false);
                     if self.fault.is_some() {
-                        return Err(FAULT.to_string());
+                        return Err(FAULT.into());
                     }
                 }
                 Watch::Guess { probabilities, labels } => {

@@ -65,6 +65,8 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         latency: Nanos::ZERO,
         curve: vec![(1, speed)],
         threads: 1,
+        via: None,
+        bus: None,
         busy: 0.0,
     };
     let mut machine = Machine {
@@ -76,6 +78,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
             tier("slow", Bytes::mib(1), read.0 / 1e9, write.0 / 1e9, computable, slow),
         ],
         links: vec![link(0, 1, write), link(1, 0, read)],
+        buses: Vec::new(),
         compute: Default::default(),
         beside: None,
         kernels: None,

@@ -61,7 +61,7 @@ fn dtype_size(name: &str) -> Option<u64> {
 }
 
 /// The name under which a file is written before it has its own.
-pub fn aside(path: &Path) -> PathBuf {
+pub fn unfinished_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
     path.with_file_name(name)
@@ -70,7 +70,7 @@ pub fn aside(path: &Path) -> PathBuf {
 /// A file being written.
 pub struct Writer {
     path: PathBuf,
-    aside: PathBuf,
+    unfinished: PathBuf,
     file: Option<BufWriter<File>>,
     digest: Digest,
     /// Where the checksum goes.
@@ -108,11 +108,11 @@ impl Writer {
         let mut digest = Digest::default();
         digest.add(header.as_bytes());
 
-        let aside = aside(path);
+        let unfinished = unfinished_path(path);
         let mut writer = Writer {
             path: path.to_path_buf(),
-            file: Some(BufWriter::with_capacity(1 << 20, files::begin(&aside)?)),
-            aside,
+            file: Some(BufWriter::with_capacity(1 << 20, files::begin(&unfinished)?)),
+            unfinished,
             digest,
             digest_at: 8 + within as u64,
             to_come,
@@ -152,11 +152,11 @@ impl Writer {
         write!(file, "{:016x}", self.digest.value())?;
         let file = file.into_inner().map_err(|error| error.into_error())?;
         file.sync_all()?;
-        let renamed = fs::rename(&self.aside, &self.path);
+        let renamed = fs::rename(&self.unfinished, &self.path);
         if renamed.is_err() {
-            let _ = fs::remove_file(&self.aside);
+            let _ = fs::remove_file(&self.unfinished);
         }
-        files::finished(&self.aside);
+        files::finished(&self.unfinished);
         renamed?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -167,8 +167,8 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if self.file.is_some() {
             // What was not finished is nobody's; that it may be gone already is no matter.
-            let _ = fs::remove_file(&self.aside);
-            files::finished(&self.aside);
+            let _ = fs::remove_file(&self.unfinished);
+            files::finished(&self.unfinished);
         }
     }
 }

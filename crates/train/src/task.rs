@@ -8,7 +8,7 @@ use tiercel_workload::inference::inference;
 use tiercel_workload::trace::Role;
 use tiercel_workload::{Program, schedule};
 
-use super::data::{self, Data, Input, Part};
+use super::data::{self, Data, DataError, Input, Part};
 
 /// What to train.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Task {
     }
 
     /// Whether this data can feed the network.
-    pub fn check(&self, data: &dyn Data) -> Result<(), String> {
+    pub fn check(&self, data: &dyn Data) -> Result<(), DataError> {
         data.check(&self.inputs())
     }
 

@@ -84,7 +84,7 @@ impl<'t, K: Kernels + 'static> Trainer<'t, K> {
         settings: Settings,
         kernels: impl FnMut(&Program) -> Result<K, E>,
     ) -> Result<Trainer<'t, K>, TrainError> {
-        task.check(data.as_ref()).map_err(TrainError::Data)?;
+        task.check(data.as_ref())?;
         let learner = Learner::new(task, data, kernels).map_err(TrainError::Kernels)?;
         let host = Host::open(machine)?;
         let executor = |program: &'t Program| Executor::new(&program.trace).lookahead(settings.lookahead);

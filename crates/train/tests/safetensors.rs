@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use tiercel_train::safetensors::{Reader, Writer, aside};
+use tiercel_train::safetensors::{Reader, Writer, unfinished_path};
 use tiercel_workload::graph::{DType, Shape};
 
 struct Scratch(PathBuf);
@@ -35,11 +35,14 @@ fn the_library_reads_what_we_write() {
     let contents: [Vec<u8>; 3] = [(0..24).collect(), (100..110).collect(), (200..208).collect()];
     let mut writer = Writer::create(&file.0, &texts, &tensors).expect("a file");
     for ((name, ..), bytes) in tensors.iter().zip(&contents) {
-        assert!(aside(&file.0).exists() && !file.0.exists(), "the file is not there before it is whole");
+        assert!(
+            unfinished_path(&file.0).exists() && !file.0.exists(),
+            "the file is not there before it is whole"
+        );
         writer.add(name, bytes).expect("room");
     }
     writer.finish().expect("a name");
-    assert!(!aside(&file.0).exists());
+    assert!(!unfinished_path(&file.0).exists());
 
     let bytes = fs::read(&file.0).expect("it is there");
     let theirs = SafeTensors::deserialize(&bytes).expect("a file of the format");
@@ -92,5 +95,5 @@ fn a_file_that_is_not_finished_leaves_nothing() {
     let writer = Writer::create(&file.0, &BTreeMap::new(), &tensors).expect("a file");
     drop(writer);
     assert_eq!(fs::read(&file.0).expect("it is there"), b"the old one");
-    assert!(!aside(&file.0).exists());
+    assert!(!unfinished_path(&file.0).exists());
 }

@@ -57,19 +57,31 @@ impl Trace {
     }
 
     /// Says whether all tiers that measured times speak of are there on a machine with so many.
-    pub fn check_tiers(&self, there: usize) -> Result<(), String> {
+    pub fn check_tiers(&self, there: usize) -> Result<(), TierError> {
         for (step, kernel) in self.kernels.iter().enumerate() {
             let mut tiers = kernel.timings.iter().flat_map(|timing| &timing.tiers);
             if let Some(tier) = tiers.find(|tier| tier.index() >= there) {
-                let (name, tier) = (&kernel.name, tier.index());
-                return Err(format!(
-                    "kernel `{name}` (step {step}) has a time with an operand in tier {tier}; the machine has {there}, \
-                     counted from 0"
-                ));
+                return Err(TierError { kernel: kernel.name.clone(), step, tier: tier.index(), there });
             }
         }
         Ok(())
     }
+}
+
+/// A measured time speaks of a tier that a machine does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "kernel `{kernel}` (step {step}) has a time with an operand in tier {tier}; the machine has {there}, counted from 0"
+)]
+pub struct TierError {
+    /// The kernel.
+    pub kernel: String,
+    /// Its place in the trace.
+    pub step: usize,
+    /// The tier that its time speaks of.
+    pub tier: usize,
+    /// How many tiers there are.
+    pub there: usize,
 }
 
 /// All sums stay below this, so that consumers can add without looking.

@@ -72,6 +72,7 @@ pub mod summary;
 pub mod text;
 pub mod trace;
 
+pub use check::TierError;
 pub use lifetimes::Lifetimes;
 pub use open::{OpenError, Workload, open};
 pub use schedule::Program;

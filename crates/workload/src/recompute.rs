@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::graph::{Graph, Init, Node, Op, Value, ValueId};
-use crate::trace::{Phase, Role};
+use crate::trace::{Derived, Phase, Role};
 
 /// Dropped values that depend on dropped values are computed again together, up to so many kernels in a row; the operand
 /// at which the row would become longer is kept after all.
@@ -179,7 +179,8 @@ impl Again<'_> {
         }
         let name = format!("{}{AGAIN}", old.name);
         let phase = Phase::Backward;
-        self.graph.nodes.push(Node { name, inputs, outputs, layer, phase, op: old.op.clone() });
+        let (op, derived) = (old.op.clone(), old.derived.again(&old.name));
+        self.graph.nodes.push(Node { name, inputs, outputs, layer, phase, op, derived });
     }
 
     /// State that a kernel may change when it runs again: filled anew, and of no use to anybody.
@@ -189,7 +190,8 @@ impl Again<'_> {
         (value.persistent, value.role) = (false, Role::Activation);
         let name = format!("{}.{}.fill", node.name, value.name);
         let (op, phase) = (Op::Fill { value: 1.0 }, Phase::Backward);
-        self.graph.nodes.push(Node { name, op, inputs: Vec::new(), outputs: vec![scratch], layer, phase });
+        let (inputs, outputs, derived) = (Vec::new(), vec![scratch], Derived::default());
+        self.graph.nodes.push(Node { name, op, inputs, outputs, layer, phase, derived });
         scratch
     }
 

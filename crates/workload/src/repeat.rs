@@ -128,7 +128,7 @@ const PARTS: [&str; 16] = [
 ];
 
 /// Other types that are functions of their operands.
-const PURE: [&str; 140] = [
+const PURE: [&str; 152] = [
     "mm",
     "mv",
     "dot",
@@ -265,6 +265,18 @@ const PURE: [&str; 140] = [
     "triu",
     "diagonal",
     "arange",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "zero",
     "zeros",
     "ones",
     "full",

@@ -9,8 +9,8 @@ use tiercel_core::Bytes;
 
 use crate::Program;
 use crate::graph::{Node, Op, ValueId};
-use crate::parts::{PART, fused, split, weights};
-use crate::recompute::{AGAIN, candidates, recompute};
+use crate::parts::{fused, split, weights};
+use crate::recompute::{candidates, recompute};
 use crate::schedule::Updates;
 use crate::trace::Role;
 
@@ -157,13 +157,13 @@ impl Program {
         for kernel in &old.trace.kernels {
             let scratch = kernel.writes.iter().map(|u| old.trace.tensor(u.tensor));
             if let Some(scratch) = scratch.into_iter().find(|tensor| tensor.role == Role::Workspace) {
-                known.insert(first_name(&kernel.name), scratch.bytes);
+                known.insert(kernel.first_name(), scratch.bytes);
             }
         }
         self.mark_beside();
         let own = |name: &str| known.get(name).copied().unwrap_or_default();
         let need = |node: &Node| {
-            let name = first_name(&node.name);
+            let name = node.derived.first_name(&node.name);
             match fused::stands_for(&node.op.name(), name).filter(|_| own(name) == Bytes::ZERO) {
                 None => own(name),
                 Some(names) => {
@@ -174,27 +174,6 @@ impl Program {
         };
         self.with_workspace(|_, node| need(node))
     }
-}
-
-/// What a kernel was called before it was put to run again, or on a part.
-pub fn first_name(kernel: &str) -> &str {
-    whole_name(kernel).unwrap_or(kernel).trim_end_matches(AGAIN)
-}
-
-/// Whether a kernel was put to run again.
-pub fn is_again(kernel: &str) -> bool {
-    whole_name(kernel).unwrap_or(kernel).ends_with(AGAIN)
-}
-
-/// Whether a kernel does a part of the work of one that the program had as it was written.
-pub fn is_part(kernel: &str) -> bool {
-    whole_name(kernel).is_some()
-}
-
-/// What a kernel was called before it was put to run on a part.
-fn whole_name(kernel: &str) -> Option<&str> {
-    let (whole, part) = kernel.rsplit_once(PART)?;
-    (!part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())).then_some(whole)
 }
 
 #[cfg(test)]

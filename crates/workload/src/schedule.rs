@@ -155,6 +155,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             beside: false,
             factor: 1.0,
             repeat: None,
+            derived: node.derived.clone(),
         });
     }
     Program { graph, trace, storage, options, rewriting: Rewriting::default() }

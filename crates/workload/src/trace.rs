@@ -113,6 +113,43 @@ pub struct Kernel {
     pub factor: f64,
     /// Whether it may be run again, where the trace says; see [`Kernel::repeat()`].
     pub repeat: Option<crate::repeat::Repeat>,
+    /// How it came from a kernel of the program as it was written, where it did.
+    pub derived: Derived,
+}
+
+impl Kernel {
+    /// What the kernel was called in the program as it was written.
+    pub fn first_name(&self) -> &str {
+        self.derived.first_name(&self.name)
+    }
+}
+
+/// How a kernel of a rewritten program came from one of the program as it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Derived {
+    /// What that one is called, where the name is another now.
+    pub from: Option<String>,
+    /// Whether it was put to run again, because what it made was dropped.
+    pub again: bool,
+    /// Whether it does a part of the work.
+    pub part: bool,
+}
+
+impl Derived {
+    /// What a kernel of this name was called first.
+    pub fn first_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.from.as_deref().unwrap_or(name)
+    }
+
+    /// The same for one that was made from a kernel of this name, to run again.
+    pub fn again(&self, name: &str) -> Derived {
+        Derived { from: Some(self.first_name(name).to_string()), again: true, ..*self }
+    }
+
+    /// The same for one that was made from a kernel of this name, for a part of its work.
+    pub fn part(&self, name: &str) -> Derived {
+        Derived { from: Some(self.first_name(name).to_string()), part: true, ..*self }
+    }
 }
 
 /// The kernels of one iteration in order, with the tensors that they touch.

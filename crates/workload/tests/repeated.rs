@@ -24,6 +24,7 @@ fn kernel(at: usize, reads: &[u32], writes: &[u32], repeat: Repeat) -> Kernel {
         beside: false,
         factor: 1.0,
         repeat: Some(repeat),
+        derived: Default::default(),
     }
 }
 

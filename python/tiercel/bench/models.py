@@ -7,32 +7,36 @@ from typing import Any, Callable
 import torch
 
 
-def gpt2(checkpoint: str = "none") -> Callable[[], torch.Tensor]:
+def gpt2(checkpoint: str = "none", compiled: bool = False, layers: int = 24) -> Callable[[], torch.Tensor]:
     """GPT-2 of 24 layers of 2048, batch 8 x 1024, bf16, fused AdamW."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_layer=24, n_embd=2048, n_head=16, n_positions=1024, vocab_size=50257, use_cache=False)
-    model = GPT2LMHeadModel(config).to("cuda", torch.bfloat16).train()
+    config = GPT2Config(n_layer=layers, n_embd=2048, n_head=16, n_positions=1024, vocab_size=50257, use_cache=False)
+    with torch.device("cuda"):
+        model = GPT2LMHeadModel(config).to(torch.bfloat16).train()
     if checkpoint == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
     ids = torch.randint(0, 50257, (8, 1024), device="cuda")
-    return _stepper(model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), lambda: model(ids, labels=ids).loss)
+    run = torch.compile(model) if compiled else model
+    return _stepper(model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), lambda: run(ids, labels=ids).loss)
 
 
-def llama(checkpoint: str = "none") -> Callable[[], torch.Tensor]:
+def llama(checkpoint: str = "none", compiled: bool = False) -> Callable[[], torch.Tensor]:
     """A Llama of 8 layers of 4096, batch 4 x 2048, bf16, fused AdamW."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=8, num_attention_heads=32,
                          num_key_value_heads=8, vocab_size=32000, max_position_embeddings=2048, use_cache=False)
-    model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).train()
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).train()
     if checkpoint == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
     ids = torch.randint(0, 32000, (4, 2048), device="cuda")
-    return _stepper(model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), lambda: model(input_ids=ids, labels=ids).loss)
+    run = torch.compile(model) if compiled else model
+    return _stepper(model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), lambda: run(input_ids=ids, labels=ids).loss)
 
 
-def resnet152(checkpoint: str = "none") -> Callable[[], torch.Tensor]:
+def resnet152(checkpoint: str = "none", compiled: bool = False) -> Callable[[], torch.Tensor]:
     """ResNet-152, batch 256 of 224 x 224, TF32, channels last, SGD with momentum."""
     import torchvision
 
@@ -49,7 +53,8 @@ def resnet152(checkpoint: str = "none") -> Callable[[], torch.Tensor]:
     images = torch.randn(256, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (256,), device="cuda")
     loss = torch.nn.CrossEntropyLoss()
-    return _stepper(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), lambda: loss(model(images), labels))
+    run = torch.compile(model) if compiled else model
+    return _stepper(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), lambda: loss(run(images), labels))
 
 
 def _stepper(model: Any, optimizer: Any, forward: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:

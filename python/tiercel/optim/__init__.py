@@ -8,7 +8,18 @@ else of a training loop stays: clipping, accumulation, ``GradScaler``, schedules
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._offload import OffloadAdamW
 from ._saving import save
 
-__all__ = ["OffloadAdamW", "save"]
+__all__ = ["OffloadAdamW", "Sharded", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs ``torch.distributed`` is imported when it is asked for."""
+    if name == "Sharded":
+        from ._sharded import Sharded
+
+        return Sharded
+    raise AttributeError(f"module 'tiercel.optim' has no attribute '{name}'")

@@ -25,13 +25,14 @@ def host(count: int, dtype: torch.dtype, pinned: bool) -> torch.Tensor:
     memory = (ctypes.c_char * nbytes).from_address(slab.address)
     tensor = torch.frombuffer(memory, dtype=dtype)[:count]
     address = slab.address
+    tensor.zero_()  # many threads make the pages now, which the first step, or a driver that pins them, would make one by one
     if pinned:
-        # Untried on a device so far: the call is that of `_devices.py`, which has run on one.
         code = torch.cuda.cudart().cudaHostRegister(address, nbytes, 0)
         if int(code) != 0:
             raise MemoryError(f"{nbytes} bytes of host memory cannot be pinned (error {int(code)})")
     # The tensor's storage holds on to `memory`, and with it to the mapping.
-    weakref.finalize(memory, _release, slab, address if pinned else 0)
+    gone = weakref.finalize(memory, _release, slab, address if pinned else 0)
+    gone.atexit = False  # a process that ends gives everything back at once
     return tensor
 
 

@@ -1,36 +1,48 @@
 """``OffloadAdamW``: ``torch.optim.AdamW`` with its states on the host (sections 5.4 and 5.5).
 
 Gradients leave in buckets while the backward pass makes the next ones; their own tensors are given up. ``step()`` waits for
-them, updates bucket after bucket on the processor in the order in which the next forward pass wants them, and each is on its
-way back while the next is computed.
+them and has bucket after bucket updated in the order in which the next forward pass wants them; each is on its way back while the
+next is computed. With ``early`` a bucket's update begins when its gradients have come, while the backward pass goes on.
 """
 
 from __future__ import annotations
 
-import math
+import os
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Iterable, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 import torch
-from torch.autograd import Variable
-from torch.optim import Optimizer
 
-from .._tiercel import Numbering, Updater
-from . import _patches, _state
+from .._tiercel import Updater
+from . import _patches, _places, _state
+from ._arithmetic import Hyper
 from ._buckets import Bucket, Slot, layout
+from ._clock import Clock
+from ._files import Files
+from ._gradients import Gradients
 from ._ranks import Alone, Ranks
 from ._travel import road
+from ._updates import Job, Updates
 from ._waits import Waits
 
 
-class OffloadAdamW(Optimizer):
+def _threads(beside: bool) -> int:
+    """Threads of the update: one a core, but for two where it runs beside a program that has kernels to launch."""
+    cores = len(os.sched_getaffinity(0))
+    return cores - 2 if beside and cores > 4 else cores
+
+
+class OffloadAdamW(Gradients):
     """AdamW on the host. Arguments of ``torch.optim.AdamW`` mean what they mean there; further ones:
 
     ``delayed_after``: from this step on updates run beside the next forward and backward pass, and reach the model a step late
     (section 5.5.2); never, unless given. ``process_group``: ranks that share the states (ZeRO-2); ``True`` for all.
     ``overlap``: the model, whose next forward pass then runs beside the update: each module waits for its own parameters alone.
-    ``bucket_bytes``: how much travels together. ``threads``: of the update, one a core unless given. ``decoupled=False`` is Adam.
+    ``early``: updates begin in the backward pass, as gradients come; see ``hold``. ``gpu_bytes``: memory of the GPU for states,
+    as ``"2GiB"``, or ``"auto"`` for what is free after two steps; what stays there, what is streamed through it and what the processor
+    updates is then planned from what this machine's memory and link are measured to do.
+    ``bucket_bytes``: how much travels together. ``threads``: of the update. ``decoupled=False`` is Adam.
     """
 
     def __init__(
@@ -51,6 +63,9 @@ class OffloadAdamW(Optimizer):
         delayed_after: Optional[int] = None,
         process_group: Any = None,
         overlap: Optional[torch.nn.Module] = None,
+        early: bool = False,
+        gpu_bytes: int | str | None = None,
+        states: Optional[str] = None,
         bucket_bytes: int = 32 << 20,
         threads: Optional[int] = None,
     ) -> None:
@@ -61,11 +76,17 @@ class OffloadAdamW(Optimizer):
                 raise ValueError(f"Invalid {name}: {value}")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"Invalid betas: {betas}")
-        if overlap is not None and (process_group is not None or delayed_after is not None):
-            raise ValueError("overlap is for one process, and for updates that are not delayed")
+        if process_group is not None and (overlap is not None or early or gpu_bytes is not None):
+            raise ValueError("overlap, early and gpu_bytes are for one process")
+        if states is not None and (gpu_bytes is not None or not states.startswith("file:")):
+            raise ValueError(f"states is `file:` and a folder, and goes without gpu_bytes; it is {states!r}")
+        if delayed_after is not None and early:
+            raise ValueError("updates that are delayed are not early")
         self._ranks = Alone() if process_group is None else Ranks(None if process_group is True else process_group)
         self._me = weakref.ref(self)
-        self._updater = Updater(threads)
+        beside = overlap is not None or early or delayed_after is not None
+        self._updater = Updater(threads or _threads(beside))
+        self._clock = Clock()
         self._bucket_bytes = bucket_bytes
         self._delayed_after = delayed_after
         self._buckets: list[Bucket] = []
@@ -76,8 +97,11 @@ class OffloadAdamW(Optimizer):
         self._factors = [1.0, 1.0]
         self._squares: Optional[list[float]] = None
         self._steps = 0
-        self._worker: Optional[ThreadPoolExecutor] = None
-        self._running: Optional[Future] = None
+        self._updates = Updates(self._updater, self._clock, self._roads)
+        self._plan = _places.Plan(gpu_bytes, self._updater, "host" if states is None else "file")
+        self._files = None if states is None else Files(states.removeprefix("file:"))
+        #: Whether updates begin in backward passes; the groups' numbers where they have; whether just now they do not.
+        self._early, self._open, self._held = early, None, False
         #: Buckets whose masters are ahead of the model by a delayed step.
         self._ahead: list[tuple[Bucket, list[Slot]]] = []
         defaults = dict(
@@ -86,6 +110,7 @@ class OffloadAdamW(Optimizer):
         )
         super().__init__(params, defaults)
         self._adopt()
+        self._show_state()
         _patches.install()
         self._waits = None if overlap is None else Waits(overlap, self)
 
@@ -104,7 +129,10 @@ class OffloadAdamW(Optimizer):
                     raise TypeError(f"OffloadAdamW: a parameter is on {parameter.device}")
             if self._ranks.ranks > 1:
                 self._agree(new)
-            for bucket in layout(group, new, self._bucket_bytes, self._ranks.rank, self._ranks.ranks):
+            runs = layout(new, self._bucket_bytes)
+            for run, place in zip(runs, self._plan.places(runs)):
+                rank, number = (self._ranks.rank, self._ranks.ranks), len(self._buckets)
+                bucket = Bucket(group, run, self._bucket_bytes, *rank, number, place, self._files, self._delayed_after is not None)
                 self._buckets.append(bucket)
                 if bucket.device not in self._roads:
                     self._roads[bucket.device] = road(bucket.device)
@@ -139,205 +167,6 @@ class OffloadAdamW(Optimizer):
         if self._buckets:
             self._adopt()
 
-    # Gradients
-
-    @torch.no_grad()
-    def _arrived(self, parameter: torch.Tensor) -> None:
-        """A gradient is there: it leaves with its bucket."""
-        bucket, slot = self._slots[parameter]
-        bucket.there.wait()
-        gradient, parameter.grad = parameter.grad, None
-        if gradient is None:
-            return
-        if gradient.is_sparse:
-            raise RuntimeError("OffloadAdamW does not take sparse gradients")
-        if slot.here:
-            self._flush()  # a second backward pass within this one
-        if bucket.stage is None:
-            bucket.stage = self._roads[bucket.device].stage(bucket)
-        bucket.flat(bucket.stage, slot).copy_(gradient)
-        slot.here = True
-        bucket.waiting -= 1
-        if not self._listening:
-            try:
-                Variable._execution_engine.queue_callback(self._ended)
-                self._listening = True
-            except RuntimeError:
-                pass  # not in a backward pass: `step` looks after it
-        if bucket.waiting == 0 and self._ranks.ranks == 1:
-            self._depart(bucket)
-        elif self._ranks.ranks > 1:
-            self._depart_in_order()
-
-    def _ended(self) -> None:
-        """The backward pass has ended."""
-        self._listening = False
-        with torch.no_grad():
-            self._flush()
-
-    def _depart_in_order(self) -> None:
-        """Ranks must reduce the same buckets in the same order: the last parameters first, as gradients come."""
-        for bucket in reversed(self._buckets):
-            if bucket in (other for other, _ in self._flying):
-                continue
-            if bucket.waiting > 0 or bucket.stage is None:
-                return
-            self._depart(bucket)
-
-    def _depart(self, bucket: Bucket) -> None:
-        """A bucket leaves, whether or not all of its gradients are there."""
-        way = self._roads[bucket.device]
-        self._squares = None
-        if self._ranks.ranks > 1:
-            stage = bucket.stage if bucket.stage is not None else way.stage(bucket)
-            bucket.stage = stage
-            self._flying.append((bucket, self._ranks.reduce(stage, bucket.mine(stage))))
-        else:
-            self._bake()
-            way.out(bucket, bucket.mine(bucket.stage))
-            self._left(bucket)
-
-    def _left(self, bucket: Bucket) -> None:
-        self._roads[bucket.device].free(bucket)
-        bucket.stage = None
-        for slot in bucket.slots:
-            slot.has, slot.here = slot.has or slot.here, False
-        bucket.reset()
-
-    def _flush(self) -> None:
-        """All gradients of this backward pass leave."""
-        if self._ranks.ranks == 1:
-            for bucket in self._buckets:
-                if bucket.stage is not None:
-                    self._depart(bucket)
-            return
-        for bucket in reversed(self._buckets):
-            if not any(bucket is other for other, _ in self._flying):
-                self._depart(bucket)
-        flags = [int(slot.here) for bucket in self._buckets for slot in bucket.slots]
-        used = iter(self._ranks.most(flags, self._buckets[0].device) if flags else [])
-        for bucket in self._buckets:
-            for slot in bucket.slots:
-                slot.here = bool(next(used))
-        for bucket, work in self._flying:
-            self._ranks.wait(work, "reducing gradients")
-            if any(slot.here for slot in bucket.slots):
-                self._bake()
-                self._roads[bucket.device].out(bucket, bucket.mine(bucket.stage))
-            self._left(bucket)
-        self._flying.clear()
-
-    def _bake(self) -> None:
-        """Gradients that were scaled are so for good when more are added."""
-        if self._factors != [1.0, 1.0]:
-            for other in self._buckets:
-                if other.passes:
-                    self._roads[other.device].settle(other)
-                    other.promote()
-                    for factor in self._factors:
-                        other.gradient.mul_(factor)
-            self._factors = [1.0, 1.0]
-            self._squares = None
-
-    def _all_here(self) -> None:
-        """Waits until all gradients are on the host, those that somebody put into ``grad`` included."""
-        if self._waits is not None:
-            self._finish()
-        self._adopt()
-        self._listening = False
-        with torch.no_grad():
-            by_hand = False
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None and parameter in self._slots:
-                        self._arrived(parameter)
-                        by_hand = True
-            if by_hand or (self._ranks.ranks == 1 and any(bucket.stage is not None for bucket in self._buckets)):
-                self._flush()
-        for bucket in self._buckets:
-            self._roads[bucket.device].settle(bucket)
-
-    def grad(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
-        """A parameter's gradient as it is on the host, in 32 bits; with several ranks, where it is this rank's."""
-        self._all_here()
-        bucket, slot = self._slots[parameter]
-        if not slot.has:
-            return None
-        mine, theirs = bucket.inside(slot) or (slice(0, 0), slice(0, 0))
-        whole = torch.zeros(slot.count)
-        whole[theirs] = bucket.gradient[mine].float()
-        for factor in self._factors:
-            whole.mul_(factor)
-        return whole.view(parameter.shape)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets all gradients."""
-        if self._waits is None or self._running is None:
-            self._all_here()  # otherwise the step has seen to it, and the update goes on beside what comes next
-        super().zero_grad(set_to_none=True)
-        for bucket in self._buckets:
-            bucket.clear()
-            bucket.reset()
-        self._factors = [1.0, 1.0]
-        self._squares = None
-
-    @torch.no_grad()
-    def _forget(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Forgets the gradients of some parameters."""
-        chosen = {parameter for parameter in parameters if parameter in self._slots}
-        if len(chosen) == len(self._slots):
-            return self.zero_grad()
-        self._all_here()
-        for parameter in chosen:
-            bucket, slot = self._slots[parameter]
-            where = bucket.inside(slot)
-            if where is not None and slot.has:
-                bucket.gradient[where[0]] = 0.0
-            slot.has = False
-        self._squares = None
-
-    # What is done to gradients before the step
-
-    def _sums(self) -> list[float]:
-        """The sum of squares of each bucket's gradients as they came, over all ranks."""
-        if self._squares is None:
-            self._all_here()
-            here = [
-                self._updater.sum_of_squares(_state.numbers(bucket.gradient), bucket.part) if bucket.passes else 0.0
-                for bucket in self._buckets
-            ]
-            self._squares = self._ranks.total(here)
-        return self._squares
-
-    def grad_norm(self) -> float:
-        """The norm of all gradients, added up in 64 bits."""
-        return math.sqrt(sum(self._sums())) * self._factors[0] * self._factors[1]
-
-    @torch.no_grad()
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
-        """Scales gradients so that their norm is at most this, and returns what it was; ``torch.nn.utils.clip_grad_norm_`` on
-        these parameters comes here too."""
-        if float(norm_type) != 2.0:
-            raise NotImplementedError("OffloadAdamW clips by the 2-norm")
-        norm = self.grad_norm()
-        if error_if_nonfinite and not math.isfinite(norm):
-            raise RuntimeError(f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be clipped")
-        device = self._buckets[0].device if self._buckets else torch.device("cpu")
-        total = torch.tensor(norm, dtype=torch.float32)
-        coefficient = torch.clamp(float(max_norm) / (total + 1e-6), max=1.0).item()
-        if self._factors[1] != 1.0:
-            self._bake()
-        self._factors[1] = coefficient
-        return total.to(device)
-
-    @torch.no_grad()
-    def _unscale(self, inverse: torch.Tensor, found: torch.Tensor) -> dict:
-        """What ``GradScaler`` asks of an optimizer's gradients."""
-        if not all(math.isfinite(squares) for squares in self._sums()):
-            found.fill_(1.0)
-        self._factors[0] *= inverse.item()
-        return {found.device: found}
-
     # The step
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -348,122 +177,146 @@ class OffloadAdamW(Optimizer):
                 loss = closure()
         with torch.no_grad():
             self._all_here()
-            self._finish()
-            delayed = self._delayed_after is not None and self._steps >= self._delayed_after
             self._steps += 1
-            self._return_late()
-            if not self._ahead:
-                self._look()
-            if delayed:
-                self._later()
-            elif self._waits is not None:
-                self._beside()
+            if self._open is not None:
+                self._end_early()
             else:
-                self._now()
+                self._step()
+            if self._waits is None and not self._ahead:
+                self._updates_ended()
+                self._arrive()
+            self._plan.stepped(self)
         return loss
 
-    def _rule(self, group: dict) -> Numbering:
+    def _step(self) -> None:
+        """Has all buckets with gradients updated."""
+        self._updates_ended()
+        delayed = self._delayed_after is not None and self._steps > self._delayed_after
+        self._return_late()
+        if not self._ahead:
+            self._look()
+        factors, moments = tuple(self._factors), self._moments()
+        jobs, together = [], self._ranks.ranks > 1
+        for bucket in self._buckets:
+            if any(slot.has for slot in bucket.slots):
+                job = Job(bucket, self._hyper(bucket.group), factors, moments[bucket.device], delayed or together)
+                if delayed:
+                    self._ahead.append((bucket, job.changed))
+                if delayed and bucket.place != "gpu":
+                    job.gradient = bucket.hand_over()
+                elif bucket.place != "gpu":
+                    job.gradient = bucket.gradient
+                self._updates.begin(job)
+                jobs.append(job)
+                if delayed and bucket.place == "gpu":
+                    bucket.clear()  # the device reads the gradients before it makes others
+        if delayed:
+            self._factors, self._squares = [1.0, 1.0], None
+        elif together:
+            self._share_out(jobs)
+
+    def _share_out(self, jobs: list[Job]) -> None:
+        """All ranks gather new parameters in one order, each bucket when it has been updated."""
+        for job in jobs:
+            with self._clock.of("waiting for updates beside"):
+                job.done.wait()
+            if job.bucket.number in self._updates.jobs:
+                break  # it failed, which is told by who waits for all
+            with self._clock.of("sending parameters back"):
+                self._return(job.bucket, job.changed)
+
+    def _moments(self) -> dict:
+        return {device: way.moment() for device, way in self._roads.items()}
+
+    @staticmethod
+    def _hyper(group: dict) -> Hyper:
         betas = (float(group["betas"][0]), float(group["betas"][1]))
-        return Numbering.adam(
-            float(group["lr"]), betas, float(group["eps"]), float(group["weight_decay"]),
-            bool(group["decoupled_weight_decay"]), bool(group["maximize"]),
-        )
+        numbers = float(group["lr"]), betas, float(group["eps"]), float(group["weight_decay"])
+        return Hyper(*numbers, bool(group["decoupled_weight_decay"]), bool(group["maximize"]))
+
+    # Updates that begin in the backward pass
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """With ``early``: gradients of backward passes in this block are added up, and updates begin in the next one after it."""
+        before, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = before
+
+    def _begin_early(self) -> None:
+        """The first gradient of a backward pass that a step follows."""
+        self._updates_ended()
+        self._look()
+        self._open = {id(group): self._hyper(group) for group in self.param_groups}
+
+    def _update_early(self, bucket: Bucket) -> None:
+        bucket.begun = True
+        moment = self._roads[bucket.device].moment()
+        self._updates.begin(Job(bucket, self._open[id(bucket.group)], (1.0, 1.0), moment))
+
+    def _end_early(self) -> None:
+        """The step that was promised."""
+        for bucket in self._buckets:
+            if not bucket.begun and any(slot.has for slot in bucket.slots):
+                self._update_early(bucket)
+        self._updates.fed()
+        opened, self._open = self._open, None
+        for bucket in self._buckets:
+            bucket.begun = False
+        if any(opened.get(id(group)) != self._hyper(group) for group in self.param_groups):
+            raise RuntimeError(
+                "OffloadAdamW(early=True): a group's numbers, such as its learning rate, were changed between the backward pass, in which "
+                "updates began, and the step; change them before the backward pass or after the step"
+            )
+
+    def _not_open(self, what: str) -> None:
+        if self._open is not None:
+            raise RuntimeError(f"OffloadAdamW(early=True): cannot {what}, updates have begun; step() follows every backward pass outside hold()")
+
+    def _not_early(self, what: str) -> None:
+        if self._early:
+            raise RuntimeError(f"OffloadAdamW(early=True): gradients cannot be {what}, because updates begin before all of them are there")
 
     def _look(self) -> None:
         """Takes up what others have written to parameters since the last step, such as a loaded model."""
         for parameter, (bucket, slot) in self._slots.items():
             if parameter._version != slot.version:
-                bucket.read_master(slot, bucket.master)
+                with bucket.states(changed=True) as (master, _, _):
+                    bucket.read_master(slot, master, True)
                 slot.version = parameter._version
 
-    def _now(self) -> None:
-        factors = tuple(self._factors)
-        for bucket in self._buckets:
-            changed = [slot for slot in bucket.slots if slot.has]
-            if changed:
-                self._roads[bucket.device].before(bucket)
-                bucket.update(self._updater, self._rule(bucket.group), bucket.runs(), factors, bucket.gradient)
-                self._counted(changed)
-                self._return(bucket, changed)
-        self._arrive()
-
-    def _later(self) -> None:
-        """Gradients are handed over; the update runs beside the next forward and backward pass."""
-        work, factors = [], tuple(self._factors)
-        for bucket in self._buckets:
-            changed = [slot for slot in bucket.slots if slot.has]
-            if changed:
-                self._roads[bucket.device].before(bucket)
-                rule, runs = self._rule(bucket.group), bucket.runs()
-                self._counted(changed)
-                self._ahead.append((bucket, changed))
-                work.append((bucket, rule, runs, bucket.hand_over()))
-        self._factors = [1.0, 1.0]
-        self._squares = None
-        updater = self._updater
-
-        def run() -> None:
-            for bucket, rule, runs, gradient in work:
-                bucket.update(updater, rule, runs, factors, gradient)
-
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "tiercel-optim")
-        self._running = self._worker.submit(run)
-
-    def _beside(self) -> None:
-        """The update runs beside the next forward pass; buckets return one by one."""
-        work, factors = [], tuple(self._factors)
-        moments = {device: way.moment() for device, way in self._roads.items()}
-        for bucket in self._buckets:
-            changed = [slot for slot in bucket.slots if slot.has]
-            if changed:
-                work.append((bucket, self._rule(bucket.group), bucket.runs(), bucket.gradient, changed))
-                self._counted(changed)
-                bucket.there.clear()
-        updater, roads = self._updater, self._roads
-
-        def run() -> None:
-            try:
-                with torch.no_grad():
-                    for bucket, rule, runs, gradient, changed in work:
-                        way = roads[bucket.device]
-                        way.before(bucket)
-                        bucket.update(updater, rule, runs, factors, gradient)
-                        way.back(bucket, changed, moments[bucket.device])
-                        for slot in changed:
-                            slot.version = slot.parameter._version
-                        bucket.there.set()
-            finally:
-                for bucket, *_ in work:
-                    bucket.there.set()  # who waits finds the error at the next step
-
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "tiercel-optim")
-        self._running = self._worker.submit(run)
-
-    def _finish(self) -> None:
-        """Waits for an update that runs beside the model."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.result()
+    def _updates_ended(self) -> None:
+        """Waits for updates that run beside the model."""
+        if self._updates.running:
+            with self._clock.of("waiting for updates beside"):
+                self._updates.finish()
 
     def _return_late(self) -> None:
         """What was computed beside the last passes reaches the model."""
-        for bucket, changed in self._ahead:
-            self._return(bucket, changed)
-        self._arrive()
+        with self._clock.of("sending parameters back"):
+            for bucket, changed in self._ahead:
+                self._return(bucket, changed)
+        if self._waits is None:
+            self._arrive()
         self._ahead = []
 
     @torch.no_grad()
     def synchronize(self) -> None:
         """Brings the model up to date where an update is delayed, as after the last step."""
-        self._finish()
+        self._updates_ended()
         self._return_late()
+        self._arrive()
 
-    @staticmethod
-    def _counted(slots: list[Slot]) -> None:
-        for slot in slots:
-            slot.step += 1
+    @property
+    def _beside(self) -> bool:
+        """Whether parameters may still be on their way to the model."""
+        return self._updates.running or self._delayed_after is not None
+
+    def times(self) -> dict[str, float]:
+        """Where time went since this was last asked, in seconds of the host; what ran beside the model is counted whole."""
+        return {"updating, beside": getattr(self._updater, "taken", float)(), **self._clock.taken()}
 
     def _return(self, bucket: Bucket, changed: list[Slot]) -> None:
         """New parameters go back to the model."""
@@ -491,14 +344,37 @@ class OffloadAdamW(Optimizer):
     def state_dict(self, *, sharded: bool = False) -> dict:
         """The state in the layout of ``torch.optim.AdamW``, which can load it. With several ranks all must call this, and all
         get the whole; with ``sharded`` each gets its own part, for as many ranks alone."""
-        self._finish()
+        self._not_open("give its state")
+        self._updates_ended()
         return _state.gather(self, super().state_dict(), sharded)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Takes a state of this class or of ``torch.optim.AdamW``, from any number of ranks."""
-        self._finish()
-        self._ahead = []
+        self._updates_ended()
         _state.take(self, super(), state_dict)
+
+    def _taken(self, own: dict) -> None:
+        """Arrays and parameter groups are those of a state; this takes what it says beside them."""
+        self._open = None
+        self._steps = int(own["steps"])
+        if self._delayed_after is None:
+            self._delayed_after = own.get("delayed_after")
+        self._ahead = [(bucket, list(bucket.slots)) for bucket in self._buckets] if own.get("ahead") else []
+        self._show_state()
+        for bucket in self._buckets:
+            if self._delayed_after is not None:
+                bucket.may_be_late()
+            if self._ahead and bucket.out is not None:
+                with bucket.states(changed=False) as (master, _, _):
+                    bucket.out.copy_(master)
+            bucket.begun = False
+            bucket.clear()
+            bucket.reset()
+
+    def _show_state(self) -> None:
+        """Who finds no state would take a step to make some, as ``torch.distributed.checkpoint.state_dict`` does."""
+        for parameter, (bucket, _) in self._slots.items():
+            self.state[parameter] = {"bucket": bucket.number}
 
     def __getstate__(self) -> dict:
         raise TypeError("an OffloadAdamW is not copied or pickled: save its state_dict()")

@@ -62,6 +62,10 @@ class Ranks:
         """Every rank's part, one after the other."""
         self.call("gathering parameters", lambda: self.dist.all_gather_into_tensor(full, mine, group=self.group))
 
+    def global_rank(self, rank: int) -> int:
+        """A rank's number among all processes."""
+        return rank if self.group is None else self.dist.get_global_rank(self.group, rank)
+
     def total(self, values: list[float]) -> list[float]:
         """Sums over all ranks."""
         tensor = torch.tensor(values, dtype=torch.float64, device=self._device())

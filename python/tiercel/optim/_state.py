@@ -31,29 +31,22 @@ def _indexed(optimizer: Any) -> Iterator[tuple[int, Bucket | None, Slot | None]]
 def gather(optimizer: Any, packed: dict, sharded: bool) -> dict:
     """The state of all ranks, or of this one."""
     ranks, ahead = optimizer._ranks, bool(optimizer._ahead)
-    state: dict[int, dict] = {}
-    flat: dict[int, dict[str, torch.Tensor]] = {}
-    for bucket in optimizer._buckets:
-        arrays = {"exp_avg": bucket.first, "exp_avg_sq": bucket.second}
-        if bucket.dtype != torch.float32 or ahead:
-            arrays["master_param"] = bucket.master
-        if ranks.ranks > 1 and not sharded:
-            arrays = {name: _whole(ranks, bucket, array) for name, array in arrays.items()}
-        flat[id(bucket)] = arrays
+    places: dict[int, list[tuple[int, Slot]]] = {}
     for index, bucket, slot in _indexed(optimizer):
-        if bucket is None or (slot.step == 0 and bucket.dtype == torch.float32):
-            continue
-        entry: dict[str, Any] = {"step": torch.tensor(float(slot.step))}
-        for name, array in flat[id(bucket)].items():
-            if sharded:
-                where = bucket.inside(slot)
-                entry[name] = array[where[0]].clone() if where else torch.zeros(0)
-                entry["part"] = (where[1].start, where[1].stop) if where else (0, 0)
-            else:
-                start = slot.start if ranks.ranks > 1 else slot.start - bucket.start
-                entry[name] = array[start : start + slot.count].clone().view(slot.parameter.shape)
-        state[index] = entry
-    packed["state"] = state
+        places.setdefault(id(bucket), []).append((index, slot))
+    state: dict[int, dict] = {}
+    for bucket in optimizer._buckets:
+        optimizer._roads[bucket.device].states(bucket)
+        with bucket.states(changed=False) as (master, first, second):
+            arrays = {"exp_avg": first, "exp_avg_sq": second}
+            if bucket.dtype != torch.float32 or ahead:
+                arrays["master_param"] = master
+            if ranks.ranks > 1 and not sharded:
+                arrays = {name: _whole(ranks, bucket, array) for name, array in arrays.items()}
+            for index, slot in places.get(id(bucket), ()):
+                if slot.step or bucket.dtype != torch.float32:
+                    state[index] = _entry(ranks, bucket, slot, arrays, sharded)
+    packed["state"] = dict(sorted(state.items()))
     packed["tiercel"] = {
         "steps": optimizer._steps,
         "delayed_after": optimizer._delayed_after,
@@ -61,6 +54,20 @@ def gather(optimizer: Any, packed: dict, sharded: bool) -> dict:
         "sharded": (ranks.rank, ranks.ranks) if sharded else None,
     }
     return packed
+
+
+def _entry(ranks: Any, bucket: Bucket, slot: Slot, arrays: dict[str, torch.Tensor], sharded: bool) -> dict[str, Any]:
+    """One parameter's state."""
+    entry: dict[str, Any] = {"step": torch.tensor(float(slot.step))}
+    where = bucket.inside(slot)
+    for name, array in arrays.items():
+        if sharded:
+            entry[name] = array[where[0]].to("cpu", copy=True) if where else torch.zeros(0)
+            entry["part"] = (where[1].start, where[1].stop) if where else (0, 0)
+        else:
+            start = slot.start if ranks.ranks > 1 else slot.start - bucket.start
+            entry[name] = array[start : start + slot.count].to("cpu", copy=True).view(slot.parameter.shape)
+    return entry
 
 
 def _whole(ranks: Any, bucket: Bucket, part: torch.Tensor) -> torch.Tensor:
@@ -74,7 +81,7 @@ def _whole(ranks: Any, bucket: Bucket, part: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def take(optimizer: Any, base: Any, state_dict: dict) -> None:
     """Loads a state."""
-    own = state_dict.get("tiercel") or {}
+    own = dict(state_dict.get("tiercel") or {})
     sharded = own.get("sharded")
     if sharded is not None and tuple(sharded) != (optimizer._ranks.rank, optimizer._ranks.ranks):
         raise ValueError(f"this is the part of rank {sharded[0]} of {sharded[1]}; with other ranks load a whole state")
@@ -88,34 +95,33 @@ def take(optimizer: Any, base: Any, state_dict: dict) -> None:
     groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
     for bucket in optimizer._buckets:
         bucket.group = groups[bucket.slots[0].parameter]
-    optimizer._steps = int(own.get("steps", 0))
-    if optimizer._delayed_after is None:
-        optimizer._delayed_after = own.get("delayed_after")
-    known = state_dict["state"]
+        optimizer._roads[bucket.device].states(bucket)
+    # Parameters are matched by their order, whatever a state calls them.
+    known = [state_dict["state"].get(name) for group in state_dict["param_groups"] for name in group["params"]]
+    places: dict[int, list[tuple[Slot, Any]]] = {}
     for index, bucket, slot in _indexed(optimizer):
-        if bucket is None:
-            continue
-        entry = known.get(index)
-        where = bucket.inside(slot)
-        slot.step = 0 if entry is None else int(entry["step"])
-        slot.version = slot.parameter._version
-        if entry is None or "master_param" not in entry:
-            bucket.read_master(slot, None)
-        if where is None:
-            continue
-        for name, array in (("exp_avg", bucket.first), ("exp_avg_sq", bucket.second), ("master_param", bucket.master)):
-            if entry is None:
-                if name != "master_param":
-                    array[where[0]] = 0.0
-            elif name in entry:
-                values = entry[name].reshape(-1)
-                array[where[0]] = (values if sharded is not None else values[where[1]]).to("cpu", torch.float32)
-    optimizer._steps = optimizer._steps or max((slot.step for _, slot in optimizer._slots.values()), default=0)
-    if own.get("ahead"):
-        for bucket in optimizer._buckets:
-            if bucket.out is not None:
-                bucket.out.copy_(bucket.master)
-        optimizer._ahead = [(bucket, list(bucket.slots)) for bucket in optimizer._buckets]
+        places.setdefault(id(bucket), []).append((slot, known[index]))
     for bucket in optimizer._buckets:
-        bucket.clear()
-        bucket.reset()
+        with bucket.states(changed=True) as states:
+            for slot, entry in places.get(id(bucket), ()):
+                _put(bucket, slot, states, entry, sharded is not None)
+    own.setdefault("steps", max((slot.step for _, slot in optimizer._slots.values()), default=0))
+    optimizer._taken(own)
+
+
+def _put(bucket: Bucket, slot: Slot, states: tuple, entry: Any, sharded: bool) -> None:
+    """Loads one parameter's state."""
+    where = bucket.inside(slot)
+    slot.step = 0 if entry is None else int(entry["step"])
+    slot.version = slot.parameter._version
+    if entry is None or "master_param" not in entry:
+        bucket.read_master(slot, states[0], False)
+    if where is None:
+        return
+    for name, array in zip(("master_param", "exp_avg", "exp_avg_sq"), states):
+        if entry is None:
+            if name != "master_param":
+                array[where[0]] = 0.0
+        elif name in entry:
+            values = entry[name].reshape(-1)
+            array[where[0]] = (values if sharded else values[where[1]]).to("cpu", torch.float32)

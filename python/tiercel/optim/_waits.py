@@ -21,7 +21,7 @@ class Waits:
 
         def wait(module: torch.nn.Module) -> None:
             optimizer = me()
-            if optimizer is None or optimizer._running is None:
+            if optimizer is None or not optimizer._beside:
                 return
             own = any(parameter is not None for parameter in module._parameters.values())
             if own or not module.training:
@@ -29,7 +29,9 @@ class Waits:
                     place = optimizer._slots.get(parameter)
                     if place is not None:
                         bucket = place[0]
-                        bucket.there.wait()
+                        if not bucket.there.is_set():
+                            with optimizer._clock.of("forward pass waiting for parameters"):
+                                bucket.there.wait()
                         optimizer._roads[bucket.device].let(bucket)
 
         def before(module: torch.nn.Module, arguments: Any) -> None:

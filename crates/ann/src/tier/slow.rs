@@ -56,6 +56,10 @@ impl FromStr for Slow {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Slow, String> {
-        if text == "index" { Ok(Slow::Index) } else { text.parse().map(Slow::Tier) }
+        if text == "index" {
+            Ok(Slow::Index)
+        } else {
+            text.parse::<Backing>().map(Slow::Tier).map_err(|error| error.to_string())
+        }
     }
 }

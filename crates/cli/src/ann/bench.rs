@@ -8,7 +8,7 @@ use serde_json::json;
 use tiercel_ann::{FastMemory, Index, Point, Slow, Tiered, Timed};
 use tiercel_run::cores::time_used;
 
-use super::{fast, first, page, told, truth, vectors};
+use super::{fast, first, page, truth, vectors};
 use crate::amounts::threads;
 use crate::answer::Answer;
 use crate::files;
@@ -51,7 +51,7 @@ pub struct Arguments {
     answer: Answer,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     if let Some(html) = &arguments.html {
         files::check(html)?;
     }
@@ -59,20 +59,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let truth = truth(&arguments.truth, queries.len(), arguments.k)?;
     let mut curves: Vec<(String, Vec<Point>)> = Vec::new();
     let (limit, held);
-    let measure = |name: String, timed: Timed<'_>| -> Result<(String, Vec<Point>), String> {
+    let measure = |name: String, timed: Timed<'_>| -> anyhow::Result<(String, Vec<Point>)> {
         let widths = timed.widths(arguments.k);
         let bar = Progress::new(widths.len(), "searching");
         let mut points = Vec::new();
         for width in widths {
             let within = (arguments.k, arguments.threads);
-            points.push(timed.point(&queries, &truth, within, width, time_used).map_err(told)?);
+            points.push(timed.point(&queries, &truth, within, width, time_used)?);
             bar.tick();
         }
         Ok((name, points))
     };
     {
-        let tiered = Tiered::open_on(&arguments.index, arguments.fast, arguments.threads, &arguments.slow)
-            .map_err(told)?;
+        let tiered = Tiered::open_on(&arguments.index, arguments.fast, arguments.threads, &arguments.slow)?;
         let emulated = if arguments.slow.emulated() { ", emulated" } else { "" };
         let name =
             format!("tiercel, {} fast, vectors in {}{emulated}", tiered.limit(), arguments.slow.kind());
@@ -80,7 +79,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
         (limit, held) = (tiered.limit(), tiered.resident());
     }
     if !arguments.no_memory {
-        let index = Index::load(&arguments.index).map_err(told)?;
+        let index = Index::load(&arguments.index)?;
         curves.push(measure("all in memory".to_string(), Timed::Memory(&index))?);
     }
     let count = queries.len().max(1) as f64;

@@ -8,14 +8,14 @@ use clap::Args;
 use serde_json::json;
 use tiercel_ann::{Dtype, FastMemory, Index, Metric, SaveOptions, Slow, Spec, Tiered};
 use tiercel_run::cores::time_used;
+use tiercel_session::cores;
 
-use super::{fast, told, vectors};
+use super::{fast, vectors};
 use crate::amounts::threads;
 use crate::answer::Answer;
 use crate::figures::grouped;
 use crate::files;
 use crate::progress::Progress;
-use crate::staged;
 
 /// Build an index of the vectors in a file.
 #[derive(Args)]
@@ -54,11 +54,11 @@ pub struct Arguments {
     answer: Answer,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     files::check(&arguments.out)?;
     let data = vectors(&arguments.data)?;
     let dtype = arguments.dtype.unwrap_or(data.dtype());
-    let threads = arguments.threads.unwrap_or_else(staged::cores);
+    let threads = arguments.threads.unwrap_or_else(cores);
     let spec = Spec {
         m: arguments.m,
         ef_construction: arguments.ef_construction,
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
         ..Spec::new(data.dim(), arguments.metric, dtype)
     };
     let (begun, before) = (Instant::now(), time_used());
-    let mut index = Index::new(spec).map_err(told)?;
+    let mut index = Index::new(spec)?;
     {
         let bar = Progress::new(data.len(), "inserting");
         let mut before = 0;
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
             (before..done).for_each(|_| bar.tick());
             before = done;
         };
-        index.add_watched(&data, None, threads, &mut tick).map_err(told)?;
+        index.add_watched(&data, None, threads, &mut tick)?;
     }
     drop(data);
     let (built, busy) = (begun.elapsed().as_secs_f64(), time_used().saturating_sub(before).as_secs_f64());
@@ -92,14 +92,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let saving = Instant::now();
     {
         let _bar = Progress::alone("making codes and saving");
-        index.save(&arguments.out, &options).map_err(told)?;
+        index.save(&arguments.out, &options)?;
     }
     let saved = saving.elapsed().as_secs_f64();
     let vectors = index.len();
     drop(index);
     // What does not fit is told now, and not by the first search.
     let fast_resident = match arguments.fast {
-        Some(fast) => Some(Tiered::open(&arguments.out, fast, 1).map_err(told)?.resident()),
+        Some(fast) => Some(Tiered::open(&arguments.out, fast, 1)?.resident()),
         None => None,
     };
     let file = std::fs::metadata(&arguments.out).map_or(0, |found| found.len());

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
 use tiercel_ann::data::Ids;
@@ -14,13 +15,13 @@ use tiercel_ann::{
 };
 use tiercel_core::Bytes;
 use tiercel_run::cores::time_used;
+use tiercel_session::cores;
 
-use super::{fast, first, told, vectors};
+use super::{fast, first, vectors};
 use crate::amounts::{count, share, threads};
 use crate::answer::Answer;
 use crate::figures::grouped;
 use crate::progress::Notes;
-use crate::staged;
 
 /// Build indexes of ever more of a file's vectors, and measure how time and memory grow.
 #[derive(Args)]
@@ -95,7 +96,7 @@ impl Size {
     }
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let data = vectors(&arguments.data)?;
     let queries = first(vectors(&arguments.queries)?, Some(arguments.limit));
     let all = data.len() as u64;
@@ -104,7 +105,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
         sizes = vec![all / 10, all / 3, all];
     }
     if let Some(much) = sizes.iter().find(|size| **size > all || **size == 0) {
-        return Err(format!("{}: it has {all} vectors; {much} are wanted", arguments.data.display()));
+        bail!("{}: it has {all} vectors; {much} are wanted", arguments.data.display());
     }
     let notes = Notes::new();
     let mut found = Vec::new();
@@ -113,7 +114,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
         found.push(size(arguments, &data.slice(0..vectors as usize), &queries)?);
     }
     drop(notes);
-    let Some(last) = found.last() else { return Err("no size is wanted".to_string()) };
+    let Some(last) = found.last() else { bail!("no size is wanted") };
     let spec = spec(arguments, &data);
     let hours = last.law() * 1e-9 * BILLION as f64 * (BILLION as f64).log2() / 3600.0;
     if arguments.answer.json {
@@ -143,13 +144,13 @@ fn spec(arguments: &Arguments, data: &Matrix<'_>) -> Spec {
 }
 
 /// Builds, saves and searches an index of these vectors; nothing of it stays.
-fn size(arguments: &Arguments, data: &Matrix<'_>, queries: &Matrix<'_>) -> Result<Size, String> {
-    let threads = arguments.threads.unwrap_or_else(staged::cores);
-    let mut index = Index::new(spec(arguments, data)).map_err(told)?;
+fn size(arguments: &Arguments, data: &Matrix<'_>, queries: &Matrix<'_>) -> anyhow::Result<Size> {
+    let threads = arguments.threads.unwrap_or_else(cores);
+    let mut index = Index::new(spec(arguments, data))?;
     let (begun, before) = (Instant::now(), time_used());
-    index.add_items(data, None, threads).map_err(told)?;
+    index.add_items(data, None, threads)?;
     let (built, busy) = (begun.elapsed().as_secs_f64(), time_used().saturating_sub(before).as_secs_f64());
-    let truth = index.exact(queries, arguments.k, threads).map_err(told)?;
+    let truth = index.exact(queries, arguments.k, threads)?;
     let truth = Ids { width: arguments.k, labels: truth.labels };
     let (memory, links) = (index.resident(), index.mean_links());
     let asked = Asked { queries, truth: &truth, k: arguments.k, recall: arguments.recall };
@@ -163,9 +164,9 @@ fn size(arguments: &Arguments, data: &Matrix<'_>, queries: &Matrix<'_>) -> Resul
         fast: Some(arguments.fast),
         ..SaveOptions::default()
     };
-    index.save(&file.0, &options).map_err(told)?;
+    index.save(&file.0, &options)?;
     drop(index);
-    let tiered = Tiered::open(&file.0, arguments.fast, 1).map_err(told)?;
+    let tiered = Tiered::open(&file.0, arguments.fast, 1)?;
     let outside = asked.reached(&Timed::File(&tiered), ladder(tiered.settings(), arguments.k))?;
     Ok(Size {
         vectors: data.len() as u64,
@@ -204,10 +205,10 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     /// The first setting that reaches the recall.
-    fn reached(&self, timed: &Timed<'_>, widths: Vec<Width>) -> Result<Option<Point>, String> {
+    fn reached(&self, timed: &Timed<'_>, widths: Vec<Width>) -> anyhow::Result<Option<Point>> {
         for width in widths {
             let clock: fn() -> Duration = time_used;
-            let point = timed.point(self.queries, self.truth, (self.k, 1), width, clock).map_err(told)?;
+            let point = timed.point(self.queries, self.truth, (self.k, 1), width, clock)?;
             if point.recall >= self.recall {
                 return Ok(Some(point));
             }

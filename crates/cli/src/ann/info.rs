@@ -8,7 +8,7 @@ use serde_json::json;
 use tiercel_ann::Info;
 use tiercel_core::Bytes;
 
-use super::{growth, told};
+use super::growth;
 use crate::amounts::count;
 use crate::answer::Answer;
 use crate::figures::grouped;
@@ -29,8 +29,8 @@ pub struct Arguments {
     answer: Answer,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
-    let info = Info::read(&arguments.index).map_err(told)?;
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
+    let info = Info::read(&arguments.index)?;
     let spec = info.spec;
     if arguments.answer.json {
         let sections: Vec<_> =

@@ -11,9 +11,10 @@ mod tune;
 
 use std::path::Path;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use tiercel_ann::data::{Ids, read_ids, read_vectors};
-use tiercel_ann::{AnnError, FastMemory, Matrix};
+use tiercel_ann::{FastMemory, Matrix};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +46,7 @@ enum Verb {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     crate::files::end_when_interrupted();
     match &arguments.verb {
         Verb::Build(arguments) => build::run(arguments),
@@ -58,28 +59,24 @@ pub fn run(arguments: &Arguments) -> Result<String, String> {
 }
 
 /// `20%`, `0.2`, or an amount such as `2GiB`.
-fn fast(text: &str) -> Result<FastMemory, String> {
-    text.parse()
+fn fast(text: &str) -> anyhow::Result<FastMemory> {
+    text.parse().map_err(anyhow::Error::msg)
 }
 
-fn told(error: AnnError) -> String {
-    error.to_string()
-}
-
-fn vectors(path: &Path) -> Result<Matrix<'static>, String> {
-    read_vectors(path).map_err(told)
+fn vectors(path: &Path) -> anyhow::Result<Matrix<'static>> {
+    Ok(read_vectors(path)?)
 }
 
 /// The true neighbours of queries.
-fn truth(path: &Path, queries: usize, k: usize) -> Result<Ids, String> {
-    let ids = read_ids(path).map_err(told)?;
+fn truth(path: &Path, queries: usize, k: usize) -> anyhow::Result<Ids> {
+    let ids = read_ids(path)?;
     let there = ids.labels.len() / ids.width.max(1);
     if there < queries || ids.width < k {
-        return Err(format!(
+        bail!(
             "{}: it has {} neighbours of {there} queries; {k} of {queries} are wanted",
             path.display(),
             ids.width
-        ));
+        );
     }
     Ok(ids)
 }

@@ -10,7 +10,6 @@ use tiercel_ann::{Dtype, Matrix, Metric, Spec};
 use tiercel_core::Bytes;
 use tiercel_systems::reproduce::{Claim, Row};
 
-use super::told;
 use crate::progress::Progress;
 use crate::reproduce::{figures, spelled};
 
@@ -74,7 +73,7 @@ pub struct Given<'a> {
 }
 
 /// The table or document.
-pub fn run(json: bool, seed: u64, threads: usize, given: Option<Given<'_>>) -> Result<String, String> {
+pub fn run(json: bool, seed: u64, threads: usize, given: Option<Given<'_>>) -> anyhow::Result<String> {
     let (base, queries, metric) = match &given {
         Some(given) => {
             let queries = super::first(super::vectors(given.queries)?, Some(SIZES.1));
@@ -83,12 +82,12 @@ pub fn run(json: bool, seed: u64, threads: usize, given: Option<Given<'_>>) -> R
         None => {
             let (numbers, dim) = vectors(SIZES.0 + SIZES.1, seed);
             let bytes: Vec<u8> = numbers.iter().map(|n| *n as u8).collect();
-            let all = Matrix::new(tiercel_ann::Dtype::U8, dim, bytes).map_err(told)?;
+            let all = Matrix::new(tiercel_ann::Dtype::U8, dim, bytes)?;
             (all.pick(0..SIZES.0), all.pick(SIZES.0..SIZES.0 + SIZES.1), Metric::L2)
         }
     };
     let bar = Progress::new(Variant::ALL.len() + 2, "building and searching");
-    let found = measure(&base, &queries, metric, threads, &mut || bar.tick()).map_err(told)?;
+    let found = measure(&base, &queries, metric, threads, &mut || bar.tick())?;
     drop(bar);
     let mut rows = rows(&found);
     rows.extend(sizes());

@@ -10,7 +10,7 @@ use tiercel_ann::data::{Ids, spell_ids};
 use tiercel_ann::{Ask, FastMemory, Filter, Index, Matrix, Moved, Neighbours, Slow, Spec, TierAsk, Tiered};
 use tiercel_core::Bytes;
 
-use super::{fast, first, told, truth, vectors};
+use super::{fast, first, truth, vectors};
 use crate::amounts::{share, threads};
 use crate::answer::Answer;
 use crate::figures::grouped;
@@ -79,7 +79,7 @@ struct Came {
     tier: &'static str,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     if let Some(out) = &arguments.out {
         files::check(out)?;
     }
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let recall = truth.map(|truth| came.found.recall(&truth.labels, truth.width));
     if let Some(out) = &arguments.out {
         let ids = Ids { width: k, labels: came.found.labels.clone() };
-        files::replace(out, spell_ids(out, &ids).map_err(told)?)?;
+        files::replace(out, spell_ids(out, &ids)?)?;
     }
     let count = queries.len().max(1) as f64;
     let qps = queries.len() as f64 / came.seconds.max(1e-9);
@@ -127,7 +127,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     Ok(page)
 }
 
-fn search(arguments: &Arguments, queries: &Matrix<'_>, wanted: Option<&[u64]>) -> Result<Came, String> {
+fn search(arguments: &Arguments, queries: &Matrix<'_>, wanted: Option<&[u64]>) -> anyhow::Result<Came> {
     let (k, threads) = (arguments.k, arguments.threads);
     let filter = wanted.map(Filter::Bitmap);
     let memory = |found: Neighbours, seconds: f64, index: &Index| Came {
@@ -142,34 +142,33 @@ fn search(arguments: &Arguments, queries: &Matrix<'_>, wanted: Option<&[u64]>) -
         let index = match vectors(&arguments.index) {
             Ok(data) => {
                 // Links are of no use here, and none are made.
-                Index::without_links(Spec::new(data.dim(), arguments.metric, data.dtype()), &data)
-                    .map_err(told)?
+                Index::without_links(Spec::new(data.dim(), arguments.metric, data.dtype()), &data)?
             }
-            Err(_) => Index::load(&arguments.index).map_err(told)?,
+            Err(_) => Index::load(&arguments.index)?,
         };
         let begun = Instant::now();
-        let found = index.exact(queries, k, threads).map_err(told)?;
+        let found = index.exact(queries, k, threads)?;
         return Ok(memory(found, begun.elapsed().as_secs_f64(), &index));
     }
-    let kept = tiercel_ann::memory_of(&arguments.index).map_err(told)?;
+    let kept = tiercel_ann::memory_of(&arguments.index)?;
     let limit = match arguments.fast.as_deref() {
         Some("all") => None,
         Some(text) => Some(fast(text)?),
         None => kept.0.map(FastMemory::Bytes),
     };
     let Some(limit) = limit else {
-        let index = Index::load(&arguments.index).map_err(told)?;
+        let index = Index::load(&arguments.index)?;
         let ef = arguments.ef.or(arguments.recall.map(|recall| index.ef_for(recall, k, threads)));
         let begun = Instant::now();
-        let found = index.knn_query(queries, k, &Ask { ef, threads, filter }).map_err(told)?;
+        let found = index.knn_query(queries, k, &Ask { ef, threads, filter })?;
         return Ok(memory(found, begun.elapsed().as_secs_f64(), &index));
     };
     let slow = arguments.slow.clone().unwrap_or(kept.1);
-    let tiered = Tiered::open_on(&arguments.index, limit, threads, &slow).map_err(told)?;
+    let tiered = Tiered::open_on(&arguments.index, limit, threads, &slow)?;
     let ask =
         TierAsk { recall: arguments.recall, ef: arguments.ef, rerank: arguments.rerank, threads, filter };
     let begun = Instant::now();
-    let (found, moved) = tiered.knn_query(queries, k, &ask).map_err(told)?;
+    let (found, moved) = tiered.knn_query(queries, k, &ask)?;
     let seconds = begun.elapsed().as_secs_f64();
     Ok(Came {
         found,
@@ -182,8 +181,8 @@ fn search(arguments: &Arguments, queries: &Matrix<'_>, wanted: Option<&[u64]>) -
 }
 
 /// Labels of a file as bits.
-fn bits(path: &std::path::Path) -> Result<Vec<u64>, String> {
-    let ids = tiercel_ann::data::read_ids(path).map_err(told)?;
+fn bits(path: &std::path::Path) -> anyhow::Result<Vec<u64>> {
+    let ids = tiercel_ann::data::read_ids(path)?;
     let most = ids.labels.iter().copied().filter(|label| *label < 1 << 32).max().unwrap_or(0);
     let mut bits = vec![0u64; most as usize / 64 + 1];
     for label in ids.labels.iter().filter(|label| **label <= most) {

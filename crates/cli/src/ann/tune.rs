@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 use tiercel_ann::{FastMemory, Index, Point, Slow, Tiered, Timed};
 use tiercel_run::cores::time_used;
 
-use super::{fast, first, told, truth, vectors};
+use super::{fast, first, truth, vectors};
 use crate::amounts::{duration, share, threads};
 use crate::answer::Answer;
 use crate::progress::Progress;
@@ -51,10 +52,10 @@ pub struct Arguments {
     answer: Answer,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let queries = first(vectors(&arguments.queries)?, Some(arguments.limit));
     let truth = truth(&arguments.truth, queries.len(), arguments.k)?;
-    let kept = tiercel_ann::memory_of(&arguments.index).map_err(told)?;
+    let kept = tiercel_ann::memory_of(&arguments.index)?;
     let limit = match arguments.fast.as_deref() {
         Some("all") => None,
         Some(text) => Some(fast(text)?),
@@ -63,12 +64,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let (memory, tiered);
     let timed = match limit {
         None => {
-            memory = Index::load(&arguments.index).map_err(told)?;
+            memory = Index::load(&arguments.index)?;
             Timed::Memory(&memory)
         }
         Some(limit) => {
             let slow = arguments.slow.clone().unwrap_or(kept.1);
-            tiered = Tiered::open_on(&arguments.index, limit, arguments.threads, &slow).map_err(told)?;
+            tiered = Tiered::open_on(&arguments.index, limit, arguments.threads, &slow)?;
             Timed::File(&tiered)
         }
     };
@@ -81,7 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let mut points = Vec::new();
     for width in widths {
         let within = (arguments.k, arguments.threads);
-        points.push(timed.point(&queries, &truth, within, width, time_used).map_err(told)?);
+        points.push(timed.point(&queries, &truth, within, width, time_used)?);
         bar.tick();
     }
     drop(bar);
@@ -93,10 +94,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, String> {
     let Some(chosen) = chosen else {
         let best = points.iter().map(|point| point.recall).fold(0.0, f64::max);
         let within = arguments.within.map_or(String::new(), |w| format!(" within {} µs", w.as_micros()));
-        return Err(format!(
+        bail!(
             "no setting reaches a recall of {}{within}; the best tried reaches {best:.4} in any time",
             arguments.recall
-        ));
+        );
     };
     if arguments.answer.json {
         let spell = |p: &Point| {

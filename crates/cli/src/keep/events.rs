@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use anyhow::Context;
 use serde_json::{Value, json};
 
 /// A file of events, or none.
@@ -15,12 +16,12 @@ pub(super) struct Events {
 
 impl Events {
     /// Opens the file, if one is wanted.
-    pub(super) fn open(path: Option<&Path>, about: &str) -> Result<Events, String> {
+    pub(super) fn open(path: Option<&Path>, about: &str) -> anyhow::Result<Events> {
         let file = match path {
             None => None,
             Some(path) => {
                 let file = File::create(path);
-                Some(BufWriter::new(file.map_err(|e| format!("cannot write `{}`: {e}", path.display()))?))
+                Some(BufWriter::new(file.with_context(|| format!("cannot write `{}`", path.display()))?))
             }
         };
         let mut events = Events { file, began: Instant::now() };

@@ -18,9 +18,9 @@ use tiercel_pages::real::session::{Slow, Target};
 use tiercel_pages::systems;
 use tiercel_workload::spelling::nearest;
 
-use crate::Failure;
 use crate::amounts::{duration, share};
 use crate::answer::Answer;
+use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,6 +30,8 @@ Examples:
       the command with 2 GiB of DRAM, the rest of its memory on that disk
   tiercel keep --fast 4GiB --slow swap --pid 1234 --top
       a process that runs, behind it the swap that is on; how it stands, live
+  tiercel keep --fast 2GiB --slow file:/var/tmp/slow --mechanism preload -- ./a-program
+      without the kernel's swap: a library is loaded into the command
   tiercel keep --pid 1234 --tiers 0,2,3 --rate 500MB/s
       a machine with several NUMA nodes: hot pages to node 0, no faster than that
 
@@ -54,7 +56,11 @@ pub struct Arguments {
     /// What is behind it: `swap` that is on, or `file:PATH` for a swap file, made there and removed afterwards
     #[arg(long, value_name = "swap|file:PATH", value_parser = slow)]
     slow: Option<Slow>,
-    /// How large the swap file is [default: four times the fast memory, and no more than half of what the disk has free]
+    /// What moves the bytes: the kernel's swap, or a library that is loaded into the command [default: swap where it can be
+    /// had]
+    #[arg(long, value_name = "swap|preload", value_parser = ["swap", "preload"])]
+    mechanism: Option<String>,
+    /// How large the swap file, or each process's file, may be [default: four times the fast memory, and no more than half of what the disk has free]
     #[arg(long, value_name = "SIZE")]
     slow_size: Option<Bytes>,
     /// NUMA nodes as tiers, from the fastest on [default: in the kernel's order]
@@ -114,7 +120,7 @@ fn interrupts() -> Interrupts {
 }
 
 /// The text to print, or what is wrong.
-pub fn run(arguments: &Arguments) -> Result<String, Failure> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     if arguments.doctor {
         return Ok(doctor::run(arguments.answer.json));
     }
@@ -122,12 +128,12 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     match chosen.iter().filter(|chosen| **chosen).count() {
         0 => {
             let message = "what is to be kept? give --pid N, --cgroup PATH or -- COMMAND (or --doctor)";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message).into());
         }
         1 => {}
         _ => {
             let message = "--pid, --cgroup and -- COMMAND exclude each other";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message).into());
         }
     }
     if let Some(path) = &arguments.events {
@@ -135,16 +141,33 @@ pub fn run(arguments: &Arguments) -> Result<String, Failure> {
     }
     check_policy(&arguments.policy)?;
     let slow = match (&arguments.slow, arguments.fast) {
+        (None, _) if arguments.mechanism.is_some() => {
+            let message = "--mechanism is for DRAM and a disk: give --fast SIZE and --slow swap|file:PATH";
+            return Err(Failure::usage(message.to_string()));
+        }
         (None, _) => return nodes::run(arguments),
         (Some(_), None) => {
             let message = "how much fast memory? give --fast SIZE beside --slow";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message).into());
         }
         (Some(slow), Some(_)) => slow.clone(),
     };
     if arguments.tiers.is_some() {
         let message = "--tiers names NUMA nodes; with --slow there is one node and a disk";
-        return Err(Failure::usage(message.to_string()));
+        return Err(Failure::usage(message).into());
+    }
+    if arguments.mechanism.as_deref() == Some("preload") {
+        let wrong = match (&slow, arguments.command.is_empty(), arguments.unsteered) {
+            (_, true, _) => {
+                Some("a library can be preloaded into a command that is started: give -- COMMAND")
+            }
+            (Slow::Swap, ..) => Some("a preloaded library writes to a file: give --slow file:PATH"),
+            (.., true) => Some("--unsteered leaves the kernel's swap alone; a preloaded library has none"),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            return Err(Failure::usage(wrong.to_string()));
+        }
     }
     let target = match (arguments.pid, &arguments.cgroup) {
         (Some(pid), _) => Target::Process(pid),

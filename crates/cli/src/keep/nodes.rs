@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 
+use anyhow::Context;
 use serde_json::{Value, json};
 use tiercel_pages::real::daemon::{Daemon, Interval, Options};
 use tiercel_pages::real::group::Group;
@@ -13,20 +14,20 @@ use tiercel_pages::watch::Why;
 use super::events::Events;
 use super::top::Top;
 use super::{Arguments, interrupts, size};
-use crate::Failure;
+use crate::failure::Failure;
 
-pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     // Everything that can be refused is, before anything is started.
-    nodes::ordered(arguments.tiers.as_deref()).map_err(|error| error.to_string())?;
+    nodes::ordered(arguments.tiers.as_deref())?;
     let mut child: Option<Child> = None;
     let pid = match (arguments.pid, &arguments.cgroup) {
         (Some(pid), _) => pid,
         (None, Some(folder)) => {
-            let group = Group::at(folder).map_err(|error| error.to_string())?;
+            let group = Group::at(folder)?;
             let largest =
                 |pid: &u32| tiercel_pages::real::process::memory(*pid).map_or(0, |memory| memory.resident);
             let found = group.processes().into_iter().max_by_key(largest);
-            found.ok_or_else(|| format!("no process is in {}", folder.display()))?
+            found.with_context(|| format!("no process is in {}", folder.display()))?
         }
         (None, None) => {
             let words = &arguments.command;
@@ -36,7 +37,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
                 command.stdout(std::io::stderr());
             }
             let started = command.spawn();
-            let started = started.map_err(|e| format!("cannot start `{}`: {e}", words[0].display()))?;
+            let started = started.with_context(|| format!("cannot start `{}`", words[0].display()))?;
             let pid = started.id();
             child = Some(started);
             // Mappings of the program itself, not of what starts it.
@@ -63,7 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            return Err(error.to_string().into());
+            return Err(error.into());
         }
     };
     let about =
@@ -73,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
     let mut top = Top::new(arguments.top);
     let mut all: Vec<Interval> = Vec::new();
     while asked.load(Ordering::Relaxed) == 0 {
-        let Some(interval) = daemon.step().map_err(|error| error.to_string())? else { break };
+        let Some(interval) = daemon.step()? else { break };
         events.tell("interval", figures(&interval));
         events.tell("map", json!({"parts": interval.map}));
         for (range, node, why) in &interval.moves {
@@ -104,7 +105,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
             message: format!("the command ended with {status}"),
             status: (status.code().unwrap_or(1) as u8).max(1),
             out: Some(out),
-        }),
+        }
+        .into()),
         _ => Ok(out),
     }
 }

@@ -1,22 +1,25 @@
-//! `tiercel keep --slow …`: DRAM and a disk, with the kernel's swap in between.
+//! `tiercel keep --slow …`: DRAM and a disk, with the kernel's swap in between, or a library that is loaded into the program.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tiercel_pages::real::KeepError;
 use tiercel_pages::real::calls::Advice;
+use tiercel_pages::real::kept::Kept;
 use tiercel_pages::real::leftovers::Found;
+use tiercel_pages::real::preload::Preloaded;
 use tiercel_pages::real::session::{Event, Options, Session, Slow, State, Target};
 
 use super::events::Events;
 use super::top::{self, Top};
 use super::{Arguments, interrupts, size};
-use crate::Failure;
+use crate::failure::Failure;
 
 /// How long a command has to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
-pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<String, Failure> {
+pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> anyhow::Result<String> {
     let is_command = matches!(target, Target::Command(_));
     let options = Options {
         target,
@@ -29,11 +32,11 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
     };
     let fast = options.fast;
     let asked = interrupts();
-    let mut session = Session::open(options).map_err(|error| error.to_string())?;
-    for found in &session.found {
+    let mut session = open(&options, arguments.mechanism.as_deref())?;
+    for found in session.found() {
         eprintln!("tiercel: {}", left(found));
     }
-    let mut events = Events::open(arguments.events.as_deref(), &session.mechanism)?;
+    let mut events = Events::open(arguments.events.as_deref(), session.mechanism())?;
     let mut top = Top::new(arguments.top);
     let mut last = "nothing yet".to_string();
     let mut noted = Instant::now();
@@ -42,6 +45,9 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
     let status = loop {
         session.step(&mut |event| {
             let (what, fields, text) = describe(&event);
+            if let Event::Note(note) = &event {
+                eprintln!("tiercel: {note}");
+            }
             events.tell(what, fields);
             last = text;
         });
@@ -78,7 +84,7 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
     };
     let state = session.state(0);
     let short = session.ended_for_memory() > 0;
-    let mechanism = session.mechanism.clone();
+    let mechanism = session.mechanism().to_string();
     let closed = session.close();
     if let Err(why) = &closed {
         eprintln!("tiercel: not everything could be undone, the next keeper will try again: {why}");
@@ -107,10 +113,36 @@ pub(super) fn run(arguments: &Arguments, target: Target, slow: Slow) -> Result<S
                 message += ": the kernel ended a process of it, because it wanted more memory than --fast and swap have \
                             together; give it more with --slow-size";
             }
-            Err(Failure { message, status: code.max(1), out: Some(out) })
+            Err(Failure { message, status: code.max(1), out: Some(out) }.into())
         }
         _ => Ok(out),
     }
+}
+
+/// Sets everything up and starts the command: the kernel's swap where it can be had, a preloaded library where it cannot.
+fn open(options: &Options, mechanism: Option<&str>) -> anyhow::Result<Box<dyn Kept>> {
+    let swap = || Session::open(options.clone()).map(|session| Box::new(session) as Box<dyn Kept>);
+    let opened = match mechanism {
+        Some("preload") => Preloaded::open(options),
+        Some(_) => swap(),
+        None => match swap() {
+            Err(why) if can_preload(options) && why.is_for_want_of_swap() => {
+                eprintln!("tiercel: {why}; a library is loaded into the command instead");
+                Preloaded::open(options).map_err(|error| match error {
+                    KeepError::NoPreload(error) => {
+                        KeepError::Neither { swap: why.to_string(), preload: error }
+                    }
+                    error => error,
+                })
+            }
+            opened => opened,
+        },
+    };
+    Ok(opened?)
+}
+
+fn can_preload(options: &Options) -> bool {
+    matches!((&options.target, &options.slow), (Target::Command(_), Slow::File(_))) && options.steer
 }
 
 fn left(found: &Found) -> String {
@@ -139,6 +171,7 @@ fn describe(event: &Event) -> (&'static str, serde_json::Value, String) {
                 json!({"pid": pid, "advice": done, "address": range.start, "bytes": bytes, "why": why});
             ("advice", fields, format!("{} {done} at {:#x}, {why}", size(bytes), range.start))
         }
+        Event::Note(note) => ("note", json!({"note": note}), note.clone()),
         Event::Room(bytes) => ("room", json!({"bytes": bytes}), format!("{} of room made", size(*bytes))),
     }
 }
@@ -154,6 +187,7 @@ fn figures(state: &State) -> serde_json::Value {
         "read_ahead_bytes": counts.ahead,
         "written_out_bytes": counts.behind,
         "room_bytes": counts.room,
+        "rescued_bytes": counts.rescued,
         "waits": counts.waits,
         "looks": counts.looks,
         "overhead": state.overhead,

@@ -12,7 +12,7 @@ use crate::policy::Operand;
 use crate::region::RegionId;
 use crate::units::Step;
 
-use super::flight::{Aside, Errand, Flight};
+use super::flight::{Detached, Flight, Job};
 use super::{FlightId, Manager};
 
 impl<B: Backend + ?Sized> Manager<B> {
@@ -27,8 +27,8 @@ impl<B: Backend + ?Sized> Manager<B> {
         self.note(|| Event::KernelLeft { step, ticket });
         self.let_go(operands);
         let object = operands.iter().find(|operand| operand.access.writes()).map(|operand| operand.object);
-        let aside = Aside { step, object, reads: reads.clone(), writes: writes.clone() };
-        let flight = FlightId(self.flights.insert(Flight::new(ticket, Errand::Kernel(aside))));
+        let detached = Detached { step, object, reads: reads.clone(), writes: writes.clone() };
+        let flight = FlightId(self.flights.insert(Flight::new(ticket, Job::Kernel(detached))));
         self.flying.push(flight);
         for region in reads {
             self.regions.get_mut(region.0).expect("a primary exists").readers += 1;
@@ -40,11 +40,11 @@ impl<B: Backend + ?Sized> Manager<B> {
 
     /// Waits until every kernel beside others has ended; the time counts as a stall of the kernel at `step`.
     pub fn rejoin(&mut self, step: Step) -> Result<(), Error> {
-        let aside = |id: &FlightId| match &self.flight(*id).errand {
-            Errand::Kernel(aside) => Some((*id, aside.object)),
-            Errand::Copy(_) => None,
+        let detached = |id: &FlightId| match &self.flight(*id).job {
+            Job::Kernel(detached) => Some((*id, detached.object)),
+            Job::Copy(_) => None,
         };
-        for (flight, object) in self.flying.iter().filter_map(aside).collect::<Vec<_>>() {
+        for (flight, object) in self.flying.iter().filter_map(detached).collect::<Vec<_>>() {
             match object {
                 Some(object) => self.stall(step, object, flight, Cause::Arrival)?,
                 None => self.finish(flight)?,

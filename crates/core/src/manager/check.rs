@@ -3,6 +3,7 @@
 //! Linear in everything there is, so it is for tests and for after something went wrong.
 
 use crate::backend::Backend;
+use crate::error::Unsound;
 use crate::object::{Object, ObjectId};
 use crate::region::{Region, RegionId};
 
@@ -10,7 +11,11 @@ use super::Manager;
 
 impl<B: Backend + ?Sized> Manager<B> {
     /// Says what is wrong with the state, if anything is.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Unsound> {
+        self.checked().map_err(Unsound)
+    }
+
+    fn checked(&self) -> Result<(), String> {
         self.check_tiers()?;
         for (key, region) in self.regions.iter() {
             let id = RegionId(key);

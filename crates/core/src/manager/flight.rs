@@ -33,16 +33,16 @@ key!(
 pub(super) struct Flight {
     pub(super) ticket: Ticket,
     cancelled: bool,
-    pub(super) errand: Errand,
+    pub(super) job: Job,
 }
 
 /// What is under way.
 #[derive(Clone, Debug)]
-pub(super) enum Errand {
+pub(super) enum Job {
     /// Bytes on their way from one region to another.
     Copy(Freight),
     /// A kernel beside others.
-    Kernel(Aside),
+    Kernel(Detached),
 }
 
 /// The bytes of a copy.
@@ -64,7 +64,7 @@ pub(super) struct Freight {
 
 /// A kernel beside others: the regions that it only reads and those that it writes, while they exist.
 #[derive(Clone, Debug)]
-pub(super) struct Aside {
+pub(super) struct Detached {
     pub(super) step: Step,
     /// An object that it writes.
     pub(super) object: Option<ObjectId>,
@@ -74,53 +74,53 @@ pub(super) struct Aside {
 
 impl Flight {
     /// A flight that has just been ordered.
-    pub(super) fn new(ticket: Ticket, errand: Errand) -> Flight {
-        Flight { ticket, cancelled: false, errand }
+    pub(super) fn new(ticket: Ticket, job: Job) -> Flight {
+        Flight { ticket, cancelled: false, job }
     }
 
     /// The bytes that it carries, where it is a copy.
     fn freight(&self) -> Option<&Freight> {
-        match &self.errand {
-            Errand::Copy(freight) => Some(freight),
-            Errand::Kernel(_) => None,
+        match &self.job {
+            Job::Copy(freight) => Some(freight),
+            Job::Kernel(_) => None,
         }
     }
 
     /// The regions that it reads.
     fn sources(&self) -> &[RegionId] {
-        match &self.errand {
-            Errand::Copy(freight) => freight.source.as_slice(),
-            Errand::Kernel(aside) => &aside.reads,
+        match &self.job {
+            Job::Copy(freight) => freight.source.as_slice(),
+            Job::Kernel(detached) => &detached.reads,
         }
     }
 
     /// The regions that it fills.
     fn targets(&self) -> &[RegionId] {
-        match &self.errand {
-            Errand::Copy(freight) => freight.target.as_slice(),
-            Errand::Kernel(aside) => &aside.writes,
+        match &self.job {
+            Job::Copy(freight) => freight.target.as_slice(),
+            Job::Kernel(detached) => &detached.writes,
         }
     }
 
     /// A region that it may use is no more.
     fn leave(&mut self, region: RegionId) {
-        match &mut self.errand {
-            Errand::Copy(freight) => {
+        match &mut self.job {
+            Job::Copy(freight) => {
                 freight.source.take_if(|source| *source == region);
                 freight.target.take_if(|target| *target == region);
             }
-            Errand::Kernel(aside) => {
-                aside.reads.retain(|other| *other != region);
-                aside.writes.retain(|other| *other != region);
+            Job::Kernel(detached) => {
+                detached.reads.retain(|other| *other != region);
+                detached.writes.retain(|other| *other != region);
             }
         }
     }
 
     /// It fills a region that has been made anew.
     fn fill(&mut self, region: RegionId) {
-        match &mut self.errand {
-            Errand::Copy(freight) => freight.target = Some(region),
-            Errand::Kernel(aside) => aside.writes.push(region),
+        match &mut self.job {
+            Job::Copy(freight) => freight.target = Some(region),
+            Job::Kernel(detached) => detached.writes.push(region),
         }
     }
 }
@@ -178,7 +178,7 @@ impl<B: Backend + ?Sized> Manager<B> {
             target: Some(to),
             feeds_on,
         };
-        let flight = FlightId(self.flights.insert(Flight::new(ticket, Errand::Copy(freight))));
+        let flight = FlightId(self.flights.insert(Flight::new(ticket, Job::Copy(freight))));
         self.flying.push(flight);
         self.regions.get_mut(from.0).expect("just seen").readers += 1;
         let target = self.regions.get_mut(to.0).expect("just seen");
@@ -404,9 +404,9 @@ impl<B: Backend + ?Sized> Manager<B> {
         let ticket = flight.ticket;
         if self.journal.is_some() {
             let span = self.backend.span(ticket);
-            self.note(|| match &flight.errand {
-                Errand::Copy(freight) => Event::CopyEnded { ticket, object: freight.object, outcome, span },
-                Errand::Kernel(aside) => Event::KernelReturned { step: aside.step, ticket, span },
+            self.note(|| match &flight.job {
+                Job::Copy(freight) => Event::CopyEnded { ticket, object: freight.object, outcome, span },
+                Job::Kernel(detached) => Event::KernelReturned { step: detached.step, ticket, span },
             });
         }
         flight
@@ -415,10 +415,10 @@ impl<B: Backend + ?Sized> Manager<B> {
     /// Something under way has failed: a copy is undone; what a kernel should have written is not there. Says what happened.
     fn crash(&mut self, id: FlightId, cause: CopyError) -> Error {
         let flight = self.flight(id);
-        let freight = match &flight.errand {
-            Errand::Copy(freight) => freight,
-            Errand::Kernel(aside) => {
-                let (step, ticket) = (aside.step, flight.ticket);
+        let freight = match &flight.job {
+            Job::Copy(freight) => freight,
+            Job::Kernel(detached) => {
+                let (step, ticket) = (detached.step, flight.ticket);
                 self.close(id, Outcome::Failed);
                 self.backend.forget(ticket);
                 return Error::Kernel { step, why: cause.0 };
@@ -449,7 +449,7 @@ impl<B: Backend + ?Sized> Manager<B> {
             self.stop(next, false);
         }
         let flight = self.close(id, Outcome::Failed);
-        let Errand::Copy(freight) = &flight.errand else { return self.backend.forget(flight.ticket) };
+        let Job::Copy(freight) = &flight.job else { return self.backend.forget(flight.ticket) };
         if salvage && !flight.cancelled {
             self.restore(freight, flight.ticket);
         }

@@ -53,7 +53,7 @@ impl Planes {
         // A few windows of a channel are taken one by one: not of planes that share a vector, nor of those that rise.
         let simple = times == 1 || (times <= WINDOWS && !shape.rises && shape.together(4) == 1);
         let batch = g.wide.batch;
-        (plain && single && simple && shape.here()).then(|| Planes {
+        (plain && single && simple && shape.applies()).then(|| Planes {
             task,
             shape,
             batch,

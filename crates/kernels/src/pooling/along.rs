@@ -12,7 +12,7 @@ use crate::simd::Lanes;
 
 /// Whether there is a loop for it: windows of three by three or five by five, all of which see some of the image, and rows
 /// that have room.
-pub(super) fn here(s: &Shape) -> bool {
+pub(super) fn applies(s: &Shape) -> bool {
     let form = &s.form;
     let inside = (0..2).all(|axis| form.padding[axis] < form.window[axis]);
     let known = form.window[0] == form.window[1] && matches!(form.window[0], 3 | 5);
@@ -148,7 +148,7 @@ mod tests {
         for _ in 0..300 {
             let Some(s) = neighbours([14, 90], &mut random) else { continue };
             let (from, to) = (s.from, s.to);
-            let Some(runs) = Runs::new(&s).filter(|_| here(&s)) else { continue };
+            let Some(runs) = Runs::new(&s).filter(|_| applies(&s)) else { continue };
             tried += 1;
             let planes = random.usize(1..4);
             let x: Vec<f32> = (0..planes * from[0] * from[1]).map(|_| pixel(&mut random)).collect();

@@ -5,16 +5,16 @@
 //! ring; a row of windows then only chooses among rows, and its gradients are gathered there; and they are handed on to
 //! pixels once, when no window covers the row any more.
 
-use super::beside::{AREA, Beside};
-use super::few::{self, Columns};
 use super::flat::{self, Flat};
 use super::near;
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window, next};
+use super::side_by_side::{AREA, Beside};
 use super::spread::{self, Band, Bands};
 use super::straight;
 use super::two;
+use super::wide_strides::{self, Columns};
 use super::{Shape, Shares};
-use crate::simd::{Keys, Lanes, Peaks, lanes};
+use crate::simd::{Keys, Lanes, Maxima, lanes};
 
 /// Rows of an image as windows see them, for one thread; aligned as [`Aligned`] says.
 #[repr(align(64))]
@@ -196,7 +196,7 @@ fn mean_runs<L: Lanes, const T: usize, const W: usize>(
     dx: &mut [f32],
     sums: &mut [Row; RING],
 ) {
-    if near::here(s) {
+    if near::applies(s) {
         match W {
             3 => return near::slopes::<L, 3>(l, (s, runs, shares), dy, dx, sums),
             5 => return near::slopes::<L, 5>(l, (s, runs, shares), dy, dx, sums),
@@ -210,7 +210,7 @@ lanes! {
     /// The gradient of some planes of a maximum.
     pub(super) fn max(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], dy: &[f32], dx: &mut [f32]) {
         let mut rings = Rings::new(s, beside);
-        let mut columns = (beside.is_none() && few::here(s)).then(Columns::new);
+        let mut columns = (beside.is_none() && wide_strides::applies(s)).then(Columns::new);
         let two = two::vectors::<L>(s).filter(|_| beside.is_none());
         let [from, to] = beside.map_or([s.from, s.to].map(|[rows, columns]| rows * columns), Beside::counts);
         // Beside images lies what is less than everything, and beside windows nothing.
@@ -267,7 +267,7 @@ lanes! {
             if let Some(vectors) = straight::vectors::<L>(s) {
                 return straight::slopes(l, vectors, (s, runs, shares), bands, dy, dx);
             }
-            if flat::here(s) {
+            if flat::applies(s) {
                 return match s.form.window[1] {
                     3 => Flat::back(s, shares).slopes::<L, 3>(l, (s, shares), dy, dx),
                     _ => Flat::back(s, shares).slopes::<L, 5>(l, (s, shares), dy, dx),
@@ -294,16 +294,16 @@ lanes! {
 }
 
 /// The gradient of a maximum of windows that are neighbours.
-pub(super) fn max_peaks(s: &Shape, peaks: Peaks, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+pub(super) fn max_straight(s: &Shape, maxima: Maxima, x: &[f32], dy: &[f32], dx: &mut [f32]) {
     let [from, to] = [s.from, s.to].map(|[rows, columns]| rows * columns);
-    let (mut together, mut done) = (peaks.together(), 0);
+    let (mut together, mut done) = (maxima.together(), 0);
     // The last planes may be too few to lie side by side.
     for all in [x.len() / from / together * together, x.len() / from] {
         let mut keys = Keys::default();
         let (some, windows) = (done * from..all * from, done * to..all * to);
         let (mut x, mut dx, mut dy) = (&x[some.clone()], &mut dx[some], &dy[windows]);
         while !x.is_empty() {
-            let good = peaks.slopes(together, x, dy, dx, &mut keys);
+            let good = maxima.slopes(together, x, dy, dx, &mut keys);
             (x, dy) = (&x[good * together * from..], &dy[good * together * to..]);
             dx = &mut dx[good * together * from..];
             // A pixel of the next ones is not a number.
@@ -398,7 +398,7 @@ pub(super) mod tests {
         for _ in 0..400 {
             let Some(s) = neighbours([12, 70], &mut random) else { continue };
             let (from, to) = (s.from, s.to);
-            let Some(peaks) = s.peaks() else { continue };
+            let Some(maxima) = s.maxima() else { continue };
             let (planes, strange) = (random.usize(1..10), random.usize(..300) + 1);
             let mut pixel = || match random.usize(..300) {
                 0 if strange > 200 => f32::NAN,
@@ -409,7 +409,7 @@ pub(super) mod tests {
             let x: Vec<f32> = (0..planes * from[0] * from[1]).map(|_| pixel()).collect();
             let dy: Vec<f32> = (0..planes * to[0] * to[1]).map(|_| random.i8(-9..9) as f32).collect();
             let [mut dx, mut expected] = [vec![1f32; x.len()], vec![0f32; x.len()]];
-            max_peaks(&s, peaks, &x, &dy, &mut dx);
+            max_straight(&s, maxima, &x, &dy, &mut dx);
             max_plain(&s, &x, &dy, &mut expected);
             assert_eq!(dx, expected, "{s:?}, {planes} planes");
         }

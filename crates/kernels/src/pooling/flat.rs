@@ -33,8 +33,8 @@ const SCALED: usize = MOST + 1;
 
 /// Whether there is a loop for it: windows that are neighbours, as many as pixels in a row, which is longer than a vector
 /// unless the plane is small.
-pub(super) fn here(s: &Shape) -> bool {
-    along::here(s) && s.from[1] == s.to[1] && (s.from[1] > LANES || is_small(s))
+pub(super) fn applies(s: &Shape) -> bool {
+    along::applies(s) && s.from[1] == s.to[1] && (s.from[1] > LANES || is_small(s))
 }
 
 /// Whether planes are small: as many rows of windows as of pixels besides.
@@ -407,8 +407,8 @@ fn slide<L: Lanes>(l: L, b: usize, low: L::Vector, high: L::Vector) -> L::Vector
 mod tests {
     use tiercel_workload::graph::{Pool, PoolKind};
 
-    use super::super::beside::Beside;
     use super::super::rows::Runs;
+    use super::super::side_by_side::Beside;
     use super::super::{back, largest, mean, plain};
     use super::*;
 
@@ -437,7 +437,7 @@ mod tests {
             let (kind, padding) = (PoolKind::Max, padding.map(|n| n as u64));
             let form = Pool { kind, window: [window as u64; 2], stride: [1; 2], padding, ceil: false };
             let s = Shape { form, from, to: from };
-            let Some(runs) = Runs::new(&s).filter(|_| here(&s)) else { continue };
+            let Some(runs) = Runs::new(&s).filter(|_| applies(&s)) else { continue };
             tried[usize::from(is_small(&s))] += 1;
             let planes = random.usize(1..40);
             let x: Vec<f32> = (0..planes * from[0] * from[1]).map(|_| pixel(&mut random)).collect();

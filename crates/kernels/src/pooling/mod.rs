@@ -2,26 +2,26 @@
 
 mod along;
 mod back;
-mod beside;
-mod few;
 mod flat;
 mod near;
 mod pairs;
 mod rows;
+mod side_by_side;
 mod spread;
 mod straight;
 mod two;
 mod whole;
+mod wide_strides;
 
 use crate::KernelError;
 use tiercel_workload::graph::{Pool as Form, PoolKind};
 
 use super::args::{Args, Call};
-use super::simd::{Lanes, Peaks, lanes};
+use super::simd::{Lanes, Maxima, lanes};
 use along::Around;
-use beside::{AREA, Beside};
 use flat::Flat;
 use rows::{Aligned, Fold, LANES, Larger, Plus, ROW, Row, Runs, by_window, next};
+use side_by_side::{AREA, Beside};
 use two::Halves;
 
 /// A pooling of planes.
@@ -67,11 +67,11 @@ impl Shape {
     }
 
     /// The windows as neighbours, where there is a loop for them.
-    fn peaks(&self) -> Option<Peaks> {
+    fn maxima(&self) -> Option<Maxima> {
         let Form { window, stride, padding, .. } = self.form;
         let [top, left, ..] = padding.map(|n| n as usize);
-        let peaks = Peaks { from: self.from, to: self.to, before: [top, left], window: window[0] as usize };
-        (window[0] == window[1] && stride == [1; 2] && peaks.here()).then_some(peaks)
+        let maxima = Maxima { from: self.from, to: self.to, before: [top, left], window: window[0] as usize };
+        (window[0] == window[1] && stride == [1; 2] && maxima.applies()).then_some(maxima)
     }
 
     /// One over what the mean of window `i` counts on an axis.
@@ -199,8 +199,8 @@ fn planes<L: Lanes, F: Fold>(
 ) {
     let Aligned(rows) = &mut Aligned([[F::OUTSIDE; ROW]; 2]);
     let (one, one_runs) = beside.map_or((s, runs), |beside| (&beside.shape, &beside.runs));
-    let mut way = match [along::here(one), two::here(one)] {
-        [true, _] if beside.is_none() && flat::here(one) => Way::Flat(Flat::new::<F>(one, shares)),
+    let mut way = match [along::applies(one), two::applies(one)] {
+        [true, _] if beside.is_none() && flat::applies(one) => Way::Flat(Flat::new::<F>(one, shares)),
         [true, _] => Way::Near(Around::new::<F>()),
         [_, true] => Way::Two(Halves::new(l, one.from[1])),
         _ => Way::Any,
@@ -284,7 +284,7 @@ pub(super) fn forward(mut args: Args<'_, '_>, form: Form) -> Result<(), KernelEr
     let (x, y) = (args.read(0)?, args.write(0)?);
     let s = shape(args.call, form);
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
-    let beside = Beside::new(&s).filter(|_| !flat::here(&s));
+    let beside = Beside::new(&s).filter(|_| !flat::applies(&s));
     let beside = beside.as_ref();
     args.pool.rows(y, to, |start, y| {
         let x = &x[start * from..][..y.len() / to * from];
@@ -320,14 +320,14 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), KernelE
     let dx = args.write(0)?;
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
     // Rows of more than half a vector of pixels are left alone where what they need stays in registers.
-    let alone = form.kind != PoolKind::Max && straight::here(&s) && 2 * s.from[1] > LANES;
-    let beside = Beside::new(&s).filter(|_| !alone && !flat::here(&s));
+    let alone = form.kind != PoolKind::Max && straight::applies(&s) && 2 * s.from[1] > LANES;
+    let beside = Beside::new(&s).filter(|_| !alone && !flat::applies(&s));
     let beside = beside.as_ref();
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];
         let x = if x.is_empty() { x } else { &x[start * from..][..dx.len()] };
-        if let (PoolKind::Max, Some(peaks)) = (form.kind, s.peaks()) {
-            return back::max_peaks(&s, peaks, x, dy, dx);
+        if let (PoolKind::Max, Some(maxima)) = (form.kind, s.maxima()) {
+            return back::max_straight(&s, maxima, x, dy, dx);
         }
         match (form.kind, runs) {
             (PoolKind::Max, _) if s.pairs() => slope_pairs(s.from[1], x, dy, dx),

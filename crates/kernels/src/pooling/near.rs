@@ -14,7 +14,7 @@ static NONE: Aligned<Row> = Aligned([0.0; ROW]);
 
 /// Whether there is a loop for it: windows of three by three or five by five, all of which see some of the image, and rows
 /// that have room.
-pub(super) fn here(s: &Shape) -> bool {
+pub(super) fn applies(s: &Shape) -> bool {
     let form = &s.form;
     let inside = (0..2).all(|axis| form.padding[axis] < form.window[axis]);
     let known = form.window[0] == form.window[1] && matches!(form.window[0], 3 | 5);

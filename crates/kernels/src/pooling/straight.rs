@@ -11,7 +11,7 @@ use super::{Shape, Shares};
 use crate::simd::Lanes;
 
 /// Whether windows overlap no more than their neighbours.
-pub(super) fn here(s: &Shape) -> bool {
+pub(super) fn applies(s: &Shape) -> bool {
     let form = &s.form;
     let near = (0..2).all(|axis| form.window[axis] <= 2 * form.stride[axis]);
     near && form.stride[1] < 4 && form.padding[1] < form.stride[1]
@@ -22,7 +22,7 @@ pub(super) fn vectors<L: Lanes>(s: &Shape) -> Option<usize> {
     let form = &s.form;
     let count =
         s.to[1].max(s.from[1].div_ceil(form.stride[1] as usize)).div_ceil(L::COUNT).next_power_of_two();
-    (here(s) && count <= 4).then_some(count)
+    (applies(s) && count <= 4).then_some(count)
 }
 
 /// Which windows are there, of `V` vectors.

@@ -9,8 +9,8 @@
 //!
 //! Pixels that are not finite are not for this loop.
 
-use super::few::all_zero;
 use super::rows::{Fold, Larger, ahead, put};
+use super::wide_strides::all_zero;
 use super::{Shape, Shares};
 use crate::simd::Lanes;
 
@@ -18,7 +18,7 @@ use crate::simd::Lanes;
 const OUTSIDE: f32 = f32::NEG_INFINITY;
 
 /// Whether windows are two apart, and the first begin at most one pixel beside the image.
-pub(super) fn here(s: &Shape) -> bool {
+pub(super) fn applies(s: &Shape) -> bool {
     let form = &s.form;
     form.window == [3; 2] && form.stride == [2; 2] && form.padding[0] < 2 && form.padding[1] < 2
 }
@@ -26,7 +26,7 @@ pub(super) fn here(s: &Shape) -> bool {
 /// Whether half a vector of windows fills a row, and all rows, to the last pixel.
 pub(super) fn halved<L: Lanes>(s: &Shape) -> bool {
     let full = (0..2).all(|axis| s.form.padding[axis] == 0 && s.from[axis] == 2 * s.to[axis] + 1);
-    here(s) && full && 2 * s.to[1] == L::COUNT
+    applies(s) && full && 2 * s.to[1] == L::COUNT
 }
 
 /// So many numbers from position `at` on; those beyond the end may be anything.
@@ -232,7 +232,7 @@ pub(super) fn vectors<L: Lanes>(s: &Shape) -> Option<usize> {
         count => count.next_power_of_two(),
     };
     let fits = s.to[1] <= count * L::COUNT && begin < s.from[1] + s.form.padding[1] as usize;
-    (here(s) && fits && count <= 8).then_some(count)
+    (applies(s) && fits && count <= 8).then_some(count)
 }
 
 /// A row of an image as `V` vectors of windows see it.

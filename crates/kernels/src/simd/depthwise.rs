@@ -1,4 +1,4 @@
-//! The inner loops of depthwise convolutions, straight from one image to the other: of stride 1, and in `halving.rs` of
+//! The inner loops of depthwise convolutions, straight from one image to the other: of stride 1, and in `depthwise_strided.rs` of
 //! stride 2; in `broad.rs` of large planes.
 //!
 //! A vector is some neighbouring pixels of a row, or the same row of several small planes side by side. Going down the
@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 
 use super::{Level, level};
 #[cfg(target_arch = "x86_64")]
-use super::{broad, halving};
+use super::{broad, depthwise_strided};
 
 /// Numbers of a vector.
 pub(super) const LANES: usize = 16;
@@ -57,7 +57,7 @@ pub struct Depthwise {
 
 impl Depthwise {
     /// Whether there is a loop for it: with these vectors, and windows of three by three or five by five.
-    pub fn here(&self) -> bool {
+    pub fn applies(&self) -> bool {
         let inside = self.before.iter().all(|before| *before < self.window);
         let form = matches!(self.window, 3 | 5) && matches!((self.stride, self.rises), (1, false) | (2, _));
         level() == Level::Avx512 && form && inside
@@ -92,7 +92,7 @@ impl Depthwise {
     /// turned.
     pub fn slide(&self, planes: usize, w: Weights<'_>, from: &[f32], to: &mut [f32]) {
         let sizes = self.planes();
-        assert!(self.here(), "a window that there is a loop for");
+        assert!(self.applies(), "a window that there is a loop for");
         assert!(w.taps.len() >= planes * self.window * self.window, "all weights are there");
         assert!(w.begin.is_none_or(|begin| begin.len() >= planes), "a number for every plane");
         assert!(from.len() >= planes * sizes[0] && to.len() >= planes * sizes[1], "all planes are there");
@@ -111,18 +111,18 @@ impl Depthwise {
                 (1, 5, 2) => slide::<5, 2>(self, w, from, to),
                 (1, 5, 4) => slide::<5, 4>(self, w, from, to),
                 // Of stride 2, and the other way.
-                (2, 3, 1) => halving::slide::<3, 1>(self, w, from, to),
-                (2, 3, 2) => halving::slide::<3, 2>(self, w, from, to),
-                (2, 3, 4) => halving::slide::<3, 4>(self, w, from, to),
-                (2, 5, 1) => halving::slide::<5, 1>(self, w, from, to),
-                (2, 5, 2) => halving::slide::<5, 2>(self, w, from, to),
-                (2, 5, 4) => halving::slide::<5, 4>(self, w, from, to),
-                (3, 3, 1) => halving::rise_either::<3, 1>(self, w, from, to),
-                (3, 3, 2) => halving::rise_either::<3, 2>(self, w, from, to),
-                (3, 3, 4) => halving::rise_either::<3, 4>(self, w, from, to),
-                (3, 5, 1) => halving::rise_either::<5, 1>(self, w, from, to),
-                (3, 5, 2) => halving::rise_either::<5, 2>(self, w, from, to),
-                (3, 5, 4) => halving::rise_either::<5, 4>(self, w, from, to),
+                (2, 3, 1) => depthwise_strided::slide::<3, 1>(self, w, from, to),
+                (2, 3, 2) => depthwise_strided::slide::<3, 2>(self, w, from, to),
+                (2, 3, 4) => depthwise_strided::slide::<3, 4>(self, w, from, to),
+                (2, 5, 1) => depthwise_strided::slide::<5, 1>(self, w, from, to),
+                (2, 5, 2) => depthwise_strided::slide::<5, 2>(self, w, from, to),
+                (2, 5, 4) => depthwise_strided::slide::<5, 4>(self, w, from, to),
+                (3, 3, 1) => depthwise_strided::rise_either::<3, 1>(self, w, from, to),
+                (3, 3, 2) => depthwise_strided::rise_either::<3, 2>(self, w, from, to),
+                (3, 3, 4) => depthwise_strided::rise_either::<3, 4>(self, w, from, to),
+                (3, 5, 1) => depthwise_strided::rise_either::<5, 1>(self, w, from, to),
+                (3, 5, 2) => depthwise_strided::rise_either::<5, 2>(self, w, from, to),
+                (3, 5, 4) => depthwise_strided::rise_either::<5, 4>(self, w, from, to),
                 other => unreachable!("windows and planes of {other:?}"),
             }
         }
@@ -145,7 +145,7 @@ impl Depthwise {
             return;
         }
         let sizes = [0, 1].map(|side| (images - 1) * next[side] + planes * self.planes()[side]);
-        assert!(self.here() && !self.rises, "a window that there is a loop for");
+        assert!(self.applies() && !self.rises, "a window that there is a loop for");
         assert!(from.len() >= sizes[0] && dy.len() >= sizes[1], "all planes are there");
         assert!(planes == 1 || planes * self.width() <= LANES, "planes that fit a vector");
         #[cfg(target_arch = "x86_64")]
@@ -161,12 +161,12 @@ impl Depthwise {
                 (1, 3, 1) => meet::<3, 1, 3>(self, 0, from, dy, (images, next), sums),
                 (1, 3, 2) => meet::<3, 2, 3>(self, 0, from, dy, (images, next), sums),
                 (1, 3, 4) => meet::<3, 4, 3>(self, 0, from, dy, (images, next), sums),
-                (2, 3, 1) => halving::meet::<3, 1>(self, from, dy, (images, next), sums),
-                (2, 5, 1) => halving::meet::<5, 1>(self, from, dy, (images, next), sums),
-                (2, 3, 2) => halving::meet::<3, 2>(self, from, dy, (images, next), sums),
-                (2, 5, 2) => halving::meet::<5, 2>(self, from, dy, (images, next), sums),
-                (2, 3, 4) => halving::meet::<3, 4>(self, from, dy, (images, next), sums),
-                (2, 5, 4) => halving::meet::<5, 4>(self, from, dy, (images, next), sums),
+                (2, 3, 1) => depthwise_strided::meet::<3, 1>(self, from, dy, (images, next), sums),
+                (2, 5, 1) => depthwise_strided::meet::<5, 1>(self, from, dy, (images, next), sums),
+                (2, 3, 2) => depthwise_strided::meet::<3, 2>(self, from, dy, (images, next), sums),
+                (2, 5, 2) => depthwise_strided::meet::<5, 2>(self, from, dy, (images, next), sums),
+                (2, 3, 4) => depthwise_strided::meet::<3, 4>(self, from, dy, (images, next), sums),
+                (2, 5, 4) => depthwise_strided::meet::<5, 4>(self, from, dy, (images, next), sums),
                 (1, 5, 1) => meet_five::<1>(self, from, dy, (images, next), sums),
                 (1, 5, 2) => meet_five::<2>(self, from, dy, (images, next), sums),
                 (1, 5, 4) => meet_five::<4>(self, from, dy, (images, next), sums),

@@ -1,5 +1,5 @@
 //! What depends on the processor: which vectors it has, inner loops written for each (`product.rs`, `paired.rs`,
-//! `strip.rs`, `depthwise.rs`, `broad.rs`, `halving.rs`, `peaks.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as
+//! `strip.rs`, `depthwise.rs`, `broad.rs`, `depthwise_strided.rs`, `maxima.rs`, `pack.rs`), vectors for such loops (`vector.rs`) and as
 //! values (`lanes`), sums of them (`sums.rs`), and the macro that compiles plain loops once for each.
 //!
 //! The one place of the kernels with intrinsics. A processor without AVX2 gets the portable code.
@@ -8,11 +8,11 @@
 mod broad;
 mod depthwise;
 #[cfg(target_arch = "x86_64")]
-mod halving;
+mod depthwise_strided;
 mod lanes;
+mod maxima;
 mod pack;
 mod paired;
-mod peaks;
 mod product;
 mod strip;
 mod sums;
@@ -24,11 +24,11 @@ pub use depthwise::{Depthwise, Weights};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::{Avx2, Avx512};
 pub(crate) use lanes::{Lanes, Plain, lanes};
+pub use maxima::{Keys, Maxima};
 pub use pack::{
     Layout, Runs, expect, fetch, fetch_early, foresee, lay, lay_pairs, lay_parted, transpose, transpose_far,
 };
 pub use paired::{Pairs, correlate_pairs, shifted_pairs};
-pub use peaks::{Keys, Peaks};
 pub use product::{
     Correlation, LINES, Shifts, Soon, correlate, lines, product, product_ahead, shifted, shifted_along,
 };
@@ -52,13 +52,16 @@ impl Level {
         [("portable", Level::Portable), ("avx2", Level::Avx2), ("avx512", Level::Avx512)];
 
     /// The kind of this name, or `most` where that is less: no processor has more than it has.
-    fn at_most(most: Level, name: &str) -> Level {
-        match Level::ALL.iter().find(|(known, _)| *known == name) {
-            Some((_, level)) => (*level).min(most),
-            None => panic!("{VARIABLE} is {name:?}, which is none of {:?}", Level::ALL.map(|(name, _)| name)),
-        }
+    fn at_most(most: Level, name: &str) -> Result<Level, UnknownLevel> {
+        let found = Level::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, level)| (*level).min(most)).ok_or_else(|| UnknownLevel(name.to_string()))
     }
 }
+
+/// The environment asks for vectors that are none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{VARIABLE} is {0:?}, which is none of {names:?}", names = Level::ALL.map(|(name, _)| name))]
+pub struct UnknownLevel(pub String);
 
 /// The variable of the environment that names a kind of vectors; better ones are then left unused.
 pub const VARIABLE: &str = "TIERCEL_SIMD";
@@ -68,10 +71,15 @@ pub const VARIABLE: &str = "TIERCEL_SIMD";
 #[inline]
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(|| match std::env::var(VARIABLE) {
+    *LEVEL.get_or_init(|| asked().unwrap_or_else(|_| detect()))
+}
+
+/// The same, or why the environment asks for something that is none: then kernels would use what the processor has.
+pub fn asked() -> Result<Level, UnknownLevel> {
+    match std::env::var(VARIABLE) {
         Ok(name) => Level::at_most(detect(), &name),
-        Err(_) => detect(),
-    })
+        Err(_) => Ok(detect()),
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -165,14 +173,14 @@ mod tests {
     #[test]
     fn a_name_never_gives_vectors_that_are_not_there() {
         for ((name, asked), (_, most)) in Level::ALL.into_iter().flat_map(|a| Level::ALL.map(|b| (a, b))) {
-            assert_eq!(Level::at_most(most, name), asked.min(most));
+            assert_eq!(Level::at_most(most, name), Ok(asked.min(most)));
         }
     }
 
     #[test]
-    #[should_panic(expected = "TIERCEL_SIMD")]
     fn a_name_that_is_none_is_refused() {
-        Level::at_most(Level::Avx2, "avx3");
+        let error = Level::at_most(Level::Avx2, "avx3").unwrap_err().to_string();
+        assert_eq!(error, r#"TIERCEL_SIMD is "avx3", which is none of ["portable", "avx2", "avx512"]"#);
     }
 
     #[test]

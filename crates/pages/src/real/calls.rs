@@ -137,6 +137,16 @@ pub fn disk_free(at: &Path) -> io::Result<u64> {
     }
 }
 
+/// Whether files below a path may be run, or loaded into programs.
+pub fn programs_may_lie_in(at: &Path) -> bool {
+    let Ok(at) = path(at) else { return false };
+    // SAFETY: all bytes zero is a value of this struct; both pointers live through the call.
+    unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        libc::statvfs(at.as_ptr(), &mut stat) == 0 && stat.f_flag & libc::ST_NOEXEC == 0
+    }
+}
+
 /// What the processor time of this process has come to.
 pub fn own_cpu() -> std::time::Duration {
     // SAFETY: all bytes zero is a value of this struct, which lives through the call.

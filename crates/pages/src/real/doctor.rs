@@ -199,6 +199,17 @@ fn trackers() -> Vec<Facility> {
     vec![perf, damon, idle, dirty, hints, referenced]
 }
 
+fn preload() -> Facility {
+    match super::preload::usable() {
+        Ok(()) => facility("a preloaded library", true, "userfaultfd hears of forks and moves pages, /proc has mappings (Linux 6.11)"),
+        Err(error) => needing(
+            facility("a preloaded library", false, error.to_string()),
+            Capability::Ptrace,
+            "root or CAP_SYS_PTRACE",
+        ),
+    }
+}
+
 /// Looks at this machine.
 pub fn look() -> Report {
     let kernel = text("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into());
@@ -219,12 +230,7 @@ pub fn look() -> Report {
     facilities.push(groups());
     facilities.extend(own_pages());
     facilities.extend(trackers());
-    let uffd = Path::new("/dev/userfaultfd").exists();
-    facilities.push(facility(
-        "userfaultfd",
-        uffd || Path::new("/proc/sys/vm/unprivileged_userfaultfd").exists(),
-        if uffd { "/dev/userfaultfd" } else { "by its system call" },
-    ));
+    facilities.push(preload());
     let usable = |name: &str| facilities.iter().any(|facility| facility.name == name && facility.usable);
     let mut plan = Vec::new();
     if nodes.len() > 1 {
@@ -254,8 +260,14 @@ pub fn look() -> Report {
             ));
         }
     }
+    if usable("a preloaded library") {
+        let when = if plan.len() > 1 { "where asked for" } else { "because no swap can be had" };
+        plan.push(format!(
+            "DRAM and a disk, {when}: a library in the program moves the bytes (tiercel keep --mechanism preload --fast SIZE --slow file:/path -- COMMAND)"
+        ));
+    }
     if plan.len() == 1 && nodes.len() <= 1 {
-        plan.push("no swap, and none may be turned on: programs cannot be kept here".to_string());
+        plan.push("no swap, none may be turned on, and no library can be preloaded: programs cannot be kept here".to_string());
     }
     Report { kernel, facilities, plan }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::group::Group;
-use super::{process, swapfile};
+use super::{preload, process, swapfile};
 
 /// What one keeper has set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Note {
     pub swap: Option<PathBuf>,
     /// The memory cgroup that it made.
     pub group: Option<PathBuf>,
+    /// The folder with the library that it gave to its program.
+    pub folder: Option<PathBuf>,
     /// A group of somebody else whose limit it changed, and what that was.
     pub limit: Option<(PathBuf, String)>,
 }
@@ -68,6 +70,9 @@ impl Note {
         if let Some(path) = &self.group {
             text += &format!("group {}\n", path.display());
         }
+        if let Some(path) = &self.folder {
+            text += &format!("folder {}\n", path.display());
+        }
         if let Some((path, limit)) = &self.limit {
             text += &format!("limit {limit} {}\n", path.display());
         }
@@ -84,6 +89,7 @@ impl Note {
                     (note.keeper, note.began) = (pid.parse().ok()?, began.parse().ok()?);
                 }
                 "swap" => note.swap = Some(PathBuf::from(rest)),
+                "folder" => note.folder = Some(PathBuf::from(rest)),
                 "group" => note.group = Some(PathBuf::from(rest)),
                 "limit" => {
                     let (limit, path) = rest.split_once(' ')?;
@@ -131,6 +137,12 @@ impl Note {
                 Err(error) => wrong.push(format!("the swap file {}: {error}", path.display())),
             }
         }
+        if let Some(path) = &self.folder {
+            match preload::remove(path) {
+                Ok(()) => left.folder = None,
+                Err(error) => wrong.push(format!("the folder {}: {error}", path.display())),
+            }
+        }
         if wrong.is_empty() {
             match fs::remove_file(self.path(folder)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
@@ -159,10 +171,11 @@ pub fn clean(folder: &Path) -> Vec<Found> {
             found.push(Found::Alive(pid));
             continue;
         }
-        let programs =
-            note.group.as_deref().and_then(|path| Group::at(path).ok()).map(|group| group.processes());
+        let group = note.group.as_deref().and_then(|path| Group::at(path).ok());
+        let mut programs = group.map_or(Vec::new(), |group| group.processes());
+        programs.extend(note.folder.as_deref().map_or(Vec::new(), preload::users));
         match programs {
-            Some(programs) if !programs.is_empty() => found.push(Found::InUse(pid, programs)),
+            programs if !programs.is_empty() => found.push(Found::InUse(pid, programs)),
             _ => found.push(match note.undo(folder) {
                 Ok(()) => Found::Cleaned(pid),
                 Err(why) => Found::Stuck(pid, why),

@@ -4,12 +4,18 @@ pub mod calls;
 pub mod daemon;
 pub mod doctor;
 pub mod group;
+pub mod kept;
 pub mod leftovers;
 pub mod nodes;
 mod patience;
+#[cfg(target_arch = "x86_64")]
+pub mod preload;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_preload.rs"]
+pub mod preload;
 pub mod process;
 pub mod session;
-mod state;
+pub mod state;
 pub mod streams;
 pub mod swapfile;
 pub mod trackers;
@@ -18,6 +24,8 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why a program cannot be kept.
+///
+/// Where it is that swap cannot be had, [`KeepError::is_for_want_of_swap`] says so.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     /// There is no such process.
@@ -100,8 +108,27 @@ pub enum KeepError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// A library cannot be given to the program.
+    #[error("no preloaded library here: {0}")]
+    NoPreload(String),
+    /// Neither swap nor a library.
+    #[error("programs cannot be kept here: {swap}; and no library can be preloaded: {preload}")]
+    Neither {
+        /// Why there is no swap.
+        swap: String,
+        /// Why there is no library.
+        preload: String,
+    },
+    /// A file for pages cannot be made.
+    #[error("cannot make files at {}: {error}", .path.display())]
+    SlowFile {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The disk is too full.
-    #[error("the swap file {} needs {wanted} bytes and {left} are left alone; the disk has {free} free", .path.display())]
+    #[error("the file {} needs {wanted} bytes and {left} are left alone; the disk has {free} free", .path.display())]
     DiskFull {
         /// Where.
         path: PathBuf,
@@ -139,4 +166,19 @@ pub enum KeepError {
         /// What the kernel said.
         error: io::Error,
     },
+}
+
+impl KeepError {
+    /// Whether it is the kernel's swap, or a limit for it, that cannot be had here; what is wrong otherwise is wrong anyway.
+    pub fn is_for_want_of_swap(&self) -> bool {
+        match self {
+            KeepError::MaySwap | KeepError::NoGroups | KeepError::Group { .. } | KeepError::Limit { .. } => true,
+            // A file system that cannot hold swap, or a machine that allows none.
+            KeepError::SwapFile { error, .. } => matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported
+            ),
+            _ => false,
+        }
+    }
 }

@@ -37,6 +37,9 @@ const SMALL: u64 = 1 << 20;
 /// A piece of address space that is written out as one, where the keeper holds the limit.
 const SPAN: u64 = 2 << 20;
 
+/// What of the limit on processor time may be spent at the beginning, as if so much time had passed.
+const SAVED: Duration = Duration::from_secs(2);
+
 /// The shortest time between two looks.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -86,6 +89,8 @@ pub enum Event {
     Advice(u32, Advice, Range<u64>, &'static str),
     /// Room was made.
     Room(u64),
+    /// Something that whoever runs the program should know.
+    Note(String),
 }
 
 struct Watched {
@@ -136,7 +141,7 @@ pub fn total_memory() -> u64 {
 }
 
 /// How large a swap file is where nobody says: four times what is fast, within what the disk has.
-fn swap_size(path: &std::path::Path, fast: u64) -> Result<u64, KeepError> {
+pub(super) fn swap_size(path: &std::path::Path, fast: u64) -> Result<u64, KeepError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let free = calls::disk_free(folder.unwrap_or(std::path::Path::new(".")))
         .map_err(|error| KeepError::SwapFile { path: path.to_path_buf(), error })?;
@@ -414,7 +419,8 @@ impl Session {
         // Looks are as far apart as the limit on our time wants it, and rare while nothing comes back.
         let apart = self.look_cost.div_f64(self.options.overhead.max(0.001) * 0.5).max(TICK);
         let due = self.looked.elapsed() >= if busy { apart } else { Duration::from_secs(1).max(apart) };
-        if busy {
+        // Making room is work that the program would have had to do, and yet time that others do not get: it is charged, too.
+        if busy && self.may_spend() {
             let before = calls::own_cpu();
             self.make_room(tell);
             self.room_cpu += calls::own_cpu().saturating_sub(before);
@@ -425,6 +431,12 @@ impl Session {
             self.looked = Instant::now();
             self.look_cost = (self.look_cost * 3 + began.elapsed()) / 4;
         }
+    }
+
+    /// Whether the processor time so far is within the limit, with a moment's worth to begin with.
+    fn may_spend(&self) -> bool {
+        let allowed = (self.started.elapsed() + SAVED).mul_f64(self.options.overhead);
+        calls::own_cpu().saturating_sub(self.cpu) < allowed
     }
 
     /// Writes out what was unused for longest before the program would have to wait for it.
@@ -630,7 +642,7 @@ fn major_faults(pid: u32) -> u64 {
 }
 
 /// Whether a command can be found, as a shell finds it.
-fn found_on_path(command: &std::ffi::OsStr) -> bool {
+pub(super) fn found_on_path(command: &std::ffi::OsStr) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let is_program = |path: PathBuf| {
         fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)

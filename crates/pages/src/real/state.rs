@@ -15,6 +15,8 @@ pub struct Counts {
     pub behind: u64,
     /// Bytes of room that were made before they were needed.
     pub room: u64,
+    /// Bytes that were given back on their way out, without the disk.
+    pub rescued: u64,
     /// How often the program waited for the disk where the kernel would have ended it.
     pub waits: u64,
     /// Looks at the page map.

@@ -115,7 +115,7 @@ pub fn joint(
 ) -> Result<Joint, PlanError> {
     let started = Instant::now();
     trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
-    trace.check_tiers(machine.tiers.len()).map_err(PlanError::Trace)?;
+    trace.check_tiers(machine.tiers.len()).map_err(|error| PlanError::Trace(error.to_string()))?;
     let slow = slow_tier(trace, machine);
     let moves = request.moves && machine.tiers.len() > 1;
     let whole = Base::new(trace, machine, times, slow, request.seeded);

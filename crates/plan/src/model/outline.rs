@@ -2,7 +2,7 @@
 //!
 //! Planners leave it out, because what they are given is what is played; a plan that goes to a file takes it along.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tiercel_core::Bytes;
@@ -23,6 +23,9 @@ pub struct Outline {
     pub kernels: u64,
     /// The bytes of every tensor.
     pub tensors: BTreeMap<String, u64>,
+    /// The tensors that are scratch memory of kernels.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub scratch: BTreeSet<String>,
 }
 
 /// What differs between the trace that a plan is for and another.
@@ -53,6 +56,8 @@ pub enum Mismatch {
         plan: Bytes,
         /// What there is.
         here: Bytes,
+        /// Whether it is scratch memory of a kernel.
+        scratch: bool,
     },
     /// A tensor that is not there.
     #[error("the plan is for a trace with `{tensor}` of {bytes}, which is not here")]
@@ -61,6 +66,8 @@ pub enum Mismatch {
         tensor: String,
         /// Its size in the plan.
         bytes: Bytes,
+        /// Whether it is scratch memory of a kernel.
+        scratch: bool,
     },
     /// A tensor that the plan does not know.
     #[error("the plan does not know `{tensor}` of {bytes}")]
@@ -84,7 +91,9 @@ impl Outline {
     /// The outline of a trace.
     pub fn new(trace: &Trace, batch: Option<u64>) -> Outline {
         let tensors = trace.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes.0)).collect();
-        Outline { batch, kernels: trace.kernels.len() as u64, tensors }
+        let scratch = trace.tensors.iter().filter(|tensor| tensor.role == Role::Workspace);
+        let scratch = scratch.map(|tensor| tensor.name.clone()).collect();
+        Outline { batch, kernels: trace.kernels.len() as u64, tensors, scratch }
     }
 
     /// Whether a trace is the one, the scratch memory aside that kernels have on real memory alone: there must be room
@@ -100,7 +109,8 @@ impl Outline {
             match self.tensors.get(name) {
                 Some(bytes) if *bytes == here.0 => known += 1,
                 Some(bytes) => {
-                    return Err(Mismatch::Size { tensor: name.clone(), plan: Bytes(*bytes), here });
+                    let (plan, scratch) = (Bytes(*bytes), tensor.role == Role::Workspace);
+                    return Err(Mismatch::Size { tensor: name.clone(), plan, here, scratch });
                 }
                 None if tensor.role == Role::Workspace => {}
                 None => return Err(Mismatch::Unplanned { tensor: name.clone(), bytes: here }),
@@ -112,7 +122,8 @@ impl Outline {
         let is_here = |name: &str| trace.tensors.iter().any(|tensor| tensor.name == name);
         let missing = self.tensors.iter().find(|(name, _)| !is_here(name));
         missing.map_or(Ok(()), |(name, bytes)| {
-            Err(Mismatch::Missing { tensor: name.clone(), bytes: Bytes(*bytes) })
+            let scratch = self.scratch.contains(name);
+            Err(Mismatch::Missing { tensor: name.clone(), bytes: Bytes(*bytes), scratch })
         })
     }
 }

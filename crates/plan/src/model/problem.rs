@@ -143,7 +143,7 @@ impl Problem {
         formulation: Formulation,
     ) -> Result<Problem, PlanError> {
         trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
-        trace.check_tiers(machine.tiers.len()).map_err(PlanError::Trace)?;
+        trace.check_tiers(machine.tiers.len()).map_err(|error| PlanError::Trace(error.to_string()))?;
         let lifetimes = Lifetimes::new(trace);
         let tiers = machine.tiers.len();
         let placed = decisions(trace, machine, &lifetimes);
@@ -236,7 +236,7 @@ impl Problem {
             self.items[*item as usize].choice = true;
         }
         // What runs beside the others takes none of their time.
-        let aside = kernel.beside && machine.beside.is_some();
+        let detached = kernel.beside && machine.beside.is_some();
         let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
@@ -246,7 +246,7 @@ impl Problem {
                 machine.tier(*tier).serves(u.bytes, trace.tensor(u.tensor).bytes)
             };
             match places.all(works) {
-                true if aside => 0.0,
+                true if detached => 0.0,
                 true => times.chosen(machine, kernel, &tiers).0 as f64,
                 false => f64::INFINITY,
             }

@@ -18,7 +18,7 @@ use crate::plan::verify::{Flaw, Stay, replay, verify};
 use crate::plan::{Action, Birth, Plan};
 use crate::search::rounds::{Round, pack_rounds};
 use crate::search::solve::{Effort, Solution, near, solve_again, solve_warm};
-use crate::search::warm::{Known, TIE};
+use crate::search::warm::{TIE, WarmStart};
 
 /// A plan with places for its tensors, and how it came about.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub fn arranged(
     formulation: Formulation,
     effort: &Effort,
 ) -> Result<Arranged, PlanError> {
-    arranged_anew(trace, machine, times, formulation, effort, &mut Known::default())
+    arranged_anew(trace, machine, times, formulation, effort, &mut WarmStart::default())
 }
 
 /// The same, beginning with what plans of the same kind for other amounts of fast memory have taught, and adding to that;
@@ -62,7 +62,7 @@ pub fn arranged_anew(
     times: &dyn KernelTime,
     formulation: Formulation,
     effort: &Effort,
-    known: &mut Known,
+    known: &mut WarmStart,
 ) -> Result<Arranged, PlanError> {
     let fast = machine.tiers[0].capacity;
     let started = Instant::now();

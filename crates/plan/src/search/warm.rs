@@ -22,7 +22,7 @@ pub(crate) const TIE: f64 = 1e-3;
 
 /// What plans for other amounts of fast memory have taught, all of one trace on one machine.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct WarmStart {
     points: Vec<Point>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Lesson {
     ways: HashMap<TensorId, Path>,
 }
 
-impl Known {
+impl WarmStart {
     /// Takes note of a plan for so much fast memory, and of what was learned.
     pub(crate) fn note(&mut self, fast: Bytes, arranged: &Arranged, lesson: Lesson) {
         self.points.retain(|point| point.fast != fast);

@@ -12,7 +12,7 @@ mod faults;
 use std::collections::HashMap;
 
 use tiercel_core::{Access, Bytes};
-use tiercel_run::{Kernels, Turn, View};
+use tiercel_run::{Failure, Kernels, Turn, View};
 use tiercel_sim::Work;
 use tiercel_workload::{Tensor, TensorId, Trace};
 
@@ -138,15 +138,15 @@ impl<K: Kernels> Kernels for Counting<K> {
         self.kernels.turn(turn);
     }
 
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         self.kernels.load(tensor, bytes)
     }
 
-    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+    fn save(&mut self, tensor: &Tensor, bytes: &[u8]) -> Result<(), Failure> {
         self.kernels.save(tensor, bytes)
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         let Counting { kernels, open, counted } = self;
         let Some(counted) = counted else { return kernels.run(work, views) };
         let (done, touched) = faults::count(views, *open, |views| kernels.run(work, views))

@@ -18,7 +18,6 @@ use tiercel_run::host::supply;
 use tiercel_run::{HostError, Profile};
 use tiercel_sim::{KernelTime, Roofline};
 use tiercel_workload::parts::fused;
-use tiercel_workload::rewriting::{first_name, is_part};
 use tiercel_workload::{Kernel, Program, Trace};
 
 pub use kept::Kept;
@@ -293,7 +292,7 @@ impl Measured {
 
     /// The placements of a kernel that were measured, its reads, then its writes, and their times.
     pub fn of(&self, kernel: &Kernel) -> &[Placed] {
-        let known = self.kernels.get(first_name(&kernel.name)).into_iter().flatten();
+        let known = self.kernels.get(kernel.first_name()).into_iter().flatten();
         let mut same = known.filter(|entry| entry.flops == kernel.flops);
         same.next().map_or(&[], |entry| &entry.placed)
     }
@@ -301,11 +300,11 @@ impl Measured {
     /// What is known of a kernel, or of the one that it does a part of the work of, and how large the part is. One that runs
     /// again takes what it took the first time.
     fn find(&self, kernel: &Kernel) -> Option<(&[Placed], f64)> {
-        let known = self.kernels.get(first_name(&kernel.name))?;
+        let known = self.kernels.get(kernel.first_name())?;
         let (flops, bytes) = (kernel.flops, bytes(kernel));
         let whole = known.iter().filter(|entry| entry.flops >= flops).min_by_key(|entry| entry.flops)?;
         let share = |part: u64, whole: u64| part.min(whole) as f64 / whole.max(1) as f64;
-        let part = match is_part(&kernel.name) {
+        let part = match kernel.derived.part {
             true if flops > 0 => share(flops, whole.flops),
             true => share(bytes, whole.bytes),
             false if whole.flops == flops => 1.0,
@@ -319,7 +318,7 @@ impl Measured {
     fn together(&self, machine: &Machine, kernel: &Kernel, tiers: &[TierId]) -> Option<Nanos> {
         let fastest = |tiers: &[TierId]| tiers.iter().all(|tier| *tier == TierId(0));
         let (mut flops, mut time) = (0, 0.0);
-        for name in fused::stands_for(&kernel.op, first_name(&kernel.name))? {
+        for name in fused::stands_for(&kernel.op, kernel.first_name())? {
             // As many operations at least, but for those of an update, which are far fewer.
             let known = self.kernels.get(&name).into_iter().flatten();
             let entry = known.filter(|entry| entry.flops >= kernel.flops / 4).min_by_key(|entry| entry.flops);
@@ -333,7 +332,7 @@ impl Measured {
     }
 
     fn entry(&mut self, kernel: &Kernel) -> &mut Vec<Placed> {
-        let known = self.kernels.entry(first_name(&kernel.name).to_string()).or_default();
+        let known = self.kernels.entry(kernel.first_name().to_string()).or_default();
         let at = known.iter().position(|entry| entry.flops == kernel.flops).unwrap_or_else(|| {
             known.push(Entry { flops: kernel.flops, bytes: bytes(kernel), placed: Vec::new() });
             known.len() - 1

@@ -210,6 +210,7 @@ mod tests {
             beside: false,
             factor: 1.0,
             repeat: None,
+            derived: Default::default(),
         }
     }
 

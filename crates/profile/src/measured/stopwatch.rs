@@ -19,7 +19,7 @@ use tiercel_core::{
 use tiercel_kernels::Library;
 use tiercel_kernels::random;
 use tiercel_run::host::Key;
-use tiercel_run::{Host, Kernels, Stage, View};
+use tiercel_run::{Failure, Host, Kernels, Stage, View};
 use tiercel_sim::world::traffic_of;
 use tiercel_sim::{Work, World};
 use tiercel_workload::graph::Init;
@@ -308,7 +308,17 @@ fn bench(machine: &Machine, tiers: &[TierId], size: Bytes) -> Machine {
             // Nothing is copied.
             let curve = vec![(1, Bandwidth::gb(1.0))];
             let (from, to, latency) = (TierId(from), TierId(to), Nanos::ZERO);
-            links.push(Link { from, to, latency, spacing: None, curve, threads: 1, busy: 0.0 });
+            links.push(Link {
+                from,
+                to,
+                latency,
+                spacing: None,
+                curve,
+                threads: 1,
+                via: None,
+                bus: None,
+                busy: 0.0,
+            });
         }
     }
     let mut bench = machine.clone();
@@ -351,7 +361,7 @@ impl Bench {
 }
 
 impl Kernels for Bench {
-    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), String> {
+    fn load(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<(), Failure> {
         if self.given.contains(&tensor.name) {
             return self.library.load(tensor, bytes);
         }
@@ -362,13 +372,13 @@ impl Kernels for Bench {
         Ok(())
     }
 
-    fn save(&mut self, _: &Tensor, bytes: &[u8]) -> Result<(), String> {
+    fn save(&mut self, _: &Tensor, bytes: &[u8]) -> Result<(), Failure> {
         let sum = bytes.chunks(64).fold(0u8, |sum, line| sum.wrapping_add(line[0]));
         black_box(sum);
         Ok(())
     }
 
-    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), String> {
+    fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         self.library.run(work, views)
     }
 }

@@ -100,6 +100,8 @@ fn pair(ends: [&Tier; 2], size: Bytes, threads: u32) -> Machine {
         spacing: None,
         curve: vec![(1, Bandwidth::gb(1.0))],
         threads,
+        via: None,
+        bus: None,
         busy: 0.0,
     };
     Machine {
@@ -108,6 +110,7 @@ fn pair(ends: [&Tier; 2], size: Bytes, threads: u32) -> Machine {
         contention: 1.0,
         tiers: ends.map(|tier| Tier { capacity: size, ..tier.clone() }).to_vec(),
         links: vec![link(0, 1), link(1, 0)],
+        buses: Vec::new(),
         compute: Default::default(),
         beside: None,
         kernels: None,

@@ -84,6 +84,7 @@ fn alone(name: &str, backing: &Backing, size: Bytes) -> Machine {
             price_per_gb: None,
         }],
         links: Vec::new(),
+        buses: Vec::new(),
         compute: Default::default(),
         beside: None,
         kernels: None,

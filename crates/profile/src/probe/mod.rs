@@ -16,7 +16,9 @@ mod pin;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tiercel_core::{Backing, Bandwidth, Bytes, Compute, Error, Link, Machine, Nanos, Tier, TierId};
+use tiercel_core::{
+    Backing, Bandwidth, Bytes, Compute, Error, Link, Machine, MachineError, Nanos, Tier, TierId,
+};
 use tiercel_run::host::supply;
 use tiercel_run::{HostError, MemoryError};
 use tiercel_train::room;
@@ -64,6 +66,9 @@ pub enum ProbeError {
     /// A measurement failed.
     #[error(transparent)]
     Run(#[from] Error),
+    /// What was measured makes no sense.
+    #[error("what was measured makes no sense: {0}")]
+    Figure(#[from] MachineError),
     /// A kernel of the probe could not run.
     #[error(transparent)]
     Kernel(#[from] MemoryError),
@@ -149,6 +154,7 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
         name: "here".to_string(),
         source: format!("Measured on this machine by `tiercel probe`: {}.", processor()),
         contention: 1.0,
+        buses: Vec::new(),
         compute: Compute { others, ..Compute::new(cores, gflops) },
         beside: None,
         tiers,
@@ -156,7 +162,7 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
         kernels: None,
     };
     // Distant tiers get their links as from a file.
-    let machine = Machine::parse(&machine.to_toml()).expect("what was measured makes sense");
+    let machine = Machine::parse(&machine.to_toml())?;
     Ok(Found { machine, rates, buffered, took: started.elapsed() })
 }
 
@@ -191,6 +197,8 @@ fn link(
         spacing: direction.spacing,
         threads: direction.threads(),
         curve: direction.curve.clone(),
+        via: None,
+        bus: None,
         busy: direction.busy(),
     };
     let both = [link(pair, pair + 1, &found.down), link(pair + 1, pair, &found.up)];

@@ -9,9 +9,9 @@ use serde::Serialize;
 use tiercel_core::{Cause, Nanos, Span, Step};
 use tiercel_workload::summary::ROLES;
 
+use crate::merged_marks::{self, Bar, Rect};
 use crate::perfetto::{lanes, rows};
 use crate::run::Run;
-use crate::thin::{self, Bar, Rect};
 
 /// How many marks all runs of a page may have together.
 pub(super) const BUDGET: usize = 60_000;
@@ -215,7 +215,7 @@ impl Lanes<'_> {
             return;
         }
         let things = bars.len();
-        let few = thin::bars(bars, self.window.1 - self.window.0, self.budget);
+        let few = merged_marks::bars(bars, self.window.1 - self.window.0, self.budget);
         for (number, kind) in kinds.iter().enumerate() {
             if !self.kinds.contains(kind) && few.iter().any(|bar| bar.kind == number as u32) {
                 self.kinds.push(*kind);
@@ -329,7 +329,7 @@ fn map(
         })
         .collect();
     let top = all.iter().map(|rect| rect.offset.saturating_add(rect.bytes)).max().unwrap_or(0);
-    let few = thin::rects(all, window.1 - window.0, top, budget);
+    let few = merged_marks::rects(all, window.1 - window.0, top, budget);
     let count = Count {
         marks: few.len(),
         shown: few.iter().filter(|rect| meets(rect.span, view)).count(),

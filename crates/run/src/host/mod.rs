@@ -25,7 +25,7 @@ pub use error::HostError;
 
 use engine::Engine;
 use memory::PAGE;
-pub(crate) use tiers::Errand;
+pub(crate) use tiers::Job;
 use tiers::{Memory, Store, Tiers};
 
 /// A file wants several small requests in flight: as many threads as serve each of its directions at least.
@@ -46,7 +46,7 @@ pub struct Host {
     engine: Engine<Tiers>,
     threads: Vec<u32>,
     /// How much was done beside kernels and copies so far.
-    errands: u64,
+    jobs: u64,
     /// Whether the machine runs kernels beside others.
     beside: bool,
 }
@@ -73,7 +73,7 @@ impl Host {
         let mut engine = Engine::new(Tiers::new(tiers), &lanes);
         windows.into_iter().for_each(|(lane, window)| engine.limit(lane, window));
         let threads = lanes.into_iter().map(|(threads, _)| threads).collect();
-        Ok(Host { engine, threads, errands: 0, beside: machine.beside.is_some() })
+        Ok(Host { engine, threads, jobs: 0, beside: machine.beside.is_some() })
     }
 
     /// From now on so many threads copy on each link at once, and no more than it was opened with.
@@ -91,12 +91,12 @@ impl Host {
     /// Has a thread of its own do something beside kernels and copies, one such thing after the other. Throttled tiers are
     /// charged for the traffic. The ticket is one like those of copies; it must not be cancelled, and who waits for it may do
     /// the work.
-    pub(crate) fn entrust(&mut self, errand: Errand) -> Ticket {
-        self.errands += 1;
+    pub(crate) fn submit(&mut self, job: Job) -> Ticket {
+        self.jobs += 1;
         let tiers = self.engine.mover();
-        let lane = tiers.errand_lane();
-        tiers.entrust(self.errands, errand);
-        let number = Place { tier: TierId(0), offset: Bytes(self.errands) };
+        let lane = tiers.job_lane();
+        tiers.submit(self.jobs, job);
+        let number = Place { tier: TierId(0), offset: Bytes(self.jobs) };
         self.engine.start(&CopyOrder { from: number, to: number, bytes: Bytes(1), after: &[] }, lane, 1)
     }
 

@@ -39,11 +39,11 @@ pub(crate) struct Tiers {
     pub(crate) clock: Clock,
     pub(crate) tiers: Vec<Memory>,
     /// What is to be done beside kernels and copies and has not been begun, by number.
-    errands: Mutex<HashMap<u64, Errand>>,
+    jobs: Mutex<HashMap<u64, Job>>,
 }
 
 /// Work that is no copy.
-pub(crate) struct Errand {
+pub(crate) struct Job {
     pub(crate) work: Box<dyn FnOnce() -> Result<(), String> + Send>,
     /// What it moves on each tier, for those that are throttled.
     pub(crate) traffic: Vec<Traffic>,
@@ -66,23 +66,23 @@ pub(crate) enum Store {
 impl Tiers {
     /// The tiers, and a clock that starts now.
     pub(crate) fn new(tiers: Vec<Memory>) -> Tiers {
-        Tiers { clock: Clock::start(), tiers, errands: Mutex::default() }
+        Tiers { clock: Clock::start(), tiers, jobs: Mutex::default() }
     }
 
-    /// The lane of errands: the one behind those of copies.
-    pub(crate) fn errand_lane(&self) -> usize {
+    /// The lane of jobs: the one behind those of copies.
+    pub(crate) fn job_lane(&self) -> usize {
         self.tiers.len() * self.tiers.len()
     }
 
-    /// Takes an errand for whoever carries the chunk of this number.
-    pub(crate) fn entrust(&self, number: u64, errand: Errand) {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner).insert(number, errand);
+    /// Takes a job for whoever carries the chunk of this number.
+    pub(crate) fn submit(&self, number: u64, job: Job) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).insert(number, job);
     }
 
-    /// Does an errand.
+    /// Does a job.
     fn run(&self, number: u64) -> Result<(), CopyError> {
-        let errand = self.errands.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        let Some(Errand { work, traffic }) = errand else { return Ok(()) };
+        let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let Some(Job { work, traffic }) = job else { return Ok(()) };
         let started = self.clock.now();
         work().map_err(CopyError)?;
         self.charge(&traffic, started);
@@ -155,7 +155,7 @@ impl Tiers {
 
 impl Mover for Tiers {
     fn carry(&self, chunk: &Chunk, spare: &mut Buffer) -> Result<(), CopyError> {
-        if chunk.lane == self.errand_lane() {
+        if chunk.lane == self.job_lane() {
             return self.run(chunk.from.offset.0);
         }
         let reserve = |place: Place, read, write| {

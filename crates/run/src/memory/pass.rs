@@ -78,6 +78,7 @@ impl Pass {
             beside: false,
             factor: 1.0,
             repeat: Some(Repeat::Once),
+            derived: Default::default(),
         };
         let (mut read, mut written) = (Vec::new(), Vec::new());
         for (operand, tier) in operands.iter().zip(tiers) {

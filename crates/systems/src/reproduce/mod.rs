@@ -116,14 +116,24 @@ impl Row {
     }
 }
 
+/// There is no paper of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no paper `{name}`; {}", match .nearest {
+    Some(nearest) => format!("did you mean `{nearest}`?"),
+    None => format!("there are {}", ALL.iter().map(|paper| paper.name).collect::<Vec<_>>().join(", ")),
+})]
+pub struct UnknownPaper {
+    /// What was given.
+    pub name: String,
+    /// The name that is nearest to it, where one is near.
+    pub nearest: Option<&'static str>,
+}
+
 /// The paper of this name, or what is wrong with the name.
-pub fn named(name: &str) -> Result<&'static Paper, String> {
-    ALL.iter().find(|paper| paper.name == name).ok_or_else(|| {
-        let names = || ALL.iter().map(|paper| paper.name);
-        match spelling::nearest(name, names()) {
-            Some(nearest) => format!("no paper `{name}`; did you mean `{nearest}`?"),
-            None => format!("no paper `{name}`; there are {}", names().collect::<Vec<_>>().join(", ")),
-        }
+pub fn named(name: &str) -> Result<&'static Paper, UnknownPaper> {
+    ALL.iter().find(|paper| paper.name == name).ok_or_else(|| UnknownPaper {
+        name: name.to_string(),
+        nearest: spelling::nearest(name, ALL.iter().map(|paper| paper.name)),
     })
 }
 

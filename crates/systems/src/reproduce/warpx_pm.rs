@@ -265,6 +265,7 @@ impl World {
             beside: false,
             factor: 1.0,
             repeat: None,
+            derived: Default::default(),
         };
         let work = Work {
             step,

@@ -65,9 +65,9 @@ impl Way {
     }
 
     /// The same, and what comes late begins earlier; there is nothing to learn in the single iteration of a trial.
-    pub(super) fn heeded(mut self) -> Way {
+    pub(super) fn adaptive(mut self) -> Way {
         if let Way::Planned(planned, _) | Way::Repeated(planned, _) = &mut self {
-            planned.heeded = true;
+            planned.adaptive = true;
         }
         self
     }
@@ -194,7 +194,7 @@ pub(super) fn jointly(setting: &Setting<'_>) -> Result<Tried, SystemError> {
     };
     let found = joint(trace, machine, times, &request)
         .map_err(|error| SystemError::Problem { system: TIERCEL.name, error })?;
-    let planned = Planned { solve: Some(found.time), met: false, heeded: false, plan: found.plan };
+    let planned = Planned { solve: Some(found.time), met: false, adaptive: false, plan: found.plan };
     match found.repeated.reruns.is_empty() {
         true => Way::Planned(Box::new(planned), None).tried(setting),
         false => Way::Repeated(Box::new(planned), Arc::new(found.repeated.trace)).tried(setting),

@@ -22,12 +22,10 @@ pub struct Pictures {
 
 impl Pictures {
     /// Images of `rows` by `columns` pixels, one after the other, and as many labels.
-    pub fn new(rows: usize, columns: usize, pixels: Vec<u8>, labels: Vec<u8>) -> Result<Pictures, String> {
+    pub fn new(rows: usize, columns: usize, pixels: Vec<u8>, labels: Vec<u8>) -> Result<Pictures, DataError> {
         if rows == 0 || columns == 0 || labels.is_empty() || pixels.len() != rows * columns * labels.len() {
             let (bytes, count) = (pixels.len(), labels.len());
-            return Err(format!(
-                "{count} labels do not go with {bytes} pixels in images of {rows}x{columns}"
-            ));
+            return Err(DataError::Counts { count, bytes, rows, columns });
         }
         Ok(Pictures { rows, columns, pixels, labels })
     }
@@ -46,7 +44,7 @@ impl Pictures {
             return Err(DataError::Misfit { path: path(), what });
         }
         Pictures::new(images.dims[1], images.dims[2], images.bytes, labels.bytes)
-            .map_err(|what| DataError::Misfit { path: path(), what })
+            .map_err(|error| DataError::Misfit { path: path(), what: error.to_string() })
     }
 }
 
@@ -71,17 +69,19 @@ impl Images {
         let train = Pictures::open(folder, "train", "train")?;
         let test = Pictures::open(folder, "t10k", "test")?;
         let name = folder.file_name().map_or("images".into(), |name| name.to_string_lossy().into_owned());
-        Images::new(&name, train, test)
-            .map_err(|what| DataError::Misfit { path: folder.display().to_string(), what })
+        Images::new(&name, train, test).map_err(|error| DataError::Misfit {
+            path: folder.display().to_string(),
+            what: error.to_string(),
+        })
     }
 
     /// These images.
-    pub fn new(name: &str, train: Pictures, test: Pictures) -> Result<Images, String> {
+    pub fn new(name: &str, train: Pictures, test: Pictures) -> Result<Images, DataError> {
         if (train.rows, train.columns) != (test.rows, test.columns) {
-            return Err(format!(
-                "images of {}x{} to learn from and of {}x{} to be judged by",
-                train.rows, train.columns, test.rows, test.columns
-            ));
+            return Err(DataError::Sizes {
+                train: (train.rows, train.columns),
+                test: (test.rows, test.columns),
+            });
         }
         let mut counts = [0u64; 256];
         train.pixels.iter().for_each(|p| counts[usize::from(*p)] += 1);
@@ -154,33 +154,33 @@ impl Data for Images {
         Some(pictures.labels.len() as u64)
     }
 
-    fn check(&self, inputs: &[Input<'_>]) -> Result<(), String> {
+    fn check(&self, inputs: &[Input<'_>]) -> Result<(), DataError> {
         let (rows, columns) = (self.train.rows, self.train.columns);
         let features: Vec<_> = inputs.iter().filter(|i| i.part == Part::Features).collect();
         if !features.iter().any(|i| self.frame(i.value.shape).is_some()) {
             let shown: Vec<String> =
                 features.iter().map(|i| format!("{} {}", i.value.name, i.value.shape)).collect();
             let inputs = if shown.is_empty() { "no image".to_string() } else { shown.join(", ") };
-            return Err(format!(
+            return Err(DataError::Unfit(format!(
                 "{}: images of {rows}x{columns} do not fit the network's input ({inputs})",
                 self.name
-            ));
+            )));
         }
         for input in inputs {
             if let Part::Labels { classes } = input.part
                 && classes < self.classes
             {
                 let name = &self.name;
-                return Err(format!(
+                return Err(DataError::Unfit(format!(
                     "{name} has {} classes; the network tells {classes} apart",
                     self.classes
-                ));
+                )));
             }
         }
         Ok(())
     }
 
-    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String> {
+    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, DataError> {
         let dtype = request.value.dtype;
         let samples = bytes.chunks_exact_mut(bytes.len() / request.batch.max(1) as usize).zip(0u64..);
         match request.part {

@@ -70,13 +70,13 @@ pub trait Data {
     fn samples(&self, split: Split) -> Option<u64>;
 
     /// Whether this data can feed a network with these inputs, or a sentence that says what does not fit.
-    fn check(&self, inputs: &[Input<'_>]) -> Result<(), String> {
+    fn check(&self, inputs: &[Input<'_>]) -> Result<(), DataError> {
         let _ = inputs;
         Ok(())
     }
 
     /// Writes a batch of one input; false where the data has nothing for it, which is then filled as the network says.
-    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String>;
+    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, DataError>;
 }
 
 /// An input of a network and what it holds.
@@ -103,7 +103,7 @@ impl Data for Synthetic {
         if split == Split::Train { None } else { Some(0) }
     }
 
-    fn fill(&mut self, _request: &Request<'_>, _bytes: &mut [u8]) -> Result<bool, String> {
+    fn fill(&mut self, _request: &Request<'_>, _bytes: &mut [u8]) -> Result<bool, DataError> {
         Ok(false)
     }
 }
@@ -173,5 +173,30 @@ pub enum DataError {
         path: String,
         /// What does not fit.
         what: String,
+    },
+    /// The data is nothing that the network could learn from.
+    #[error("{0}")]
+    Unfit(String),
+    /// Images and labels are not as many.
+    #[error("{count} labels do not go with {bytes} pixels in images of {rows}x{columns}")]
+    Counts {
+        /// Labels.
+        count: usize,
+        /// Pixels in all.
+        bytes: usize,
+        /// Pixels from top to bottom.
+        rows: usize,
+        /// Pixels from left to right.
+        columns: usize,
+    },
+    /// Images to learn from and to be judged by are not of one size.
+    #[error(
+        "images of {}x{} to learn from and of {}x{} to be judged by", .train.0, .train.1, .test.0, .test.1
+    )]
+    Sizes {
+        /// Rows and columns of those to learn from.
+        train: (usize, usize),
+        /// Rows and columns of those to be judged by.
+        test: (usize, usize),
     },
 }

@@ -69,42 +69,44 @@ impl Data for Text {
         Some((self.half(split).len() as u64).saturating_sub(1) / length)
     }
 
-    fn check(&self, inputs: &[Input<'_>]) -> Result<(), String> {
+    fn check(&self, inputs: &[Input<'_>]) -> Result<(), DataError> {
         let name = &self.name;
         let words = inputs.iter().find(|i| i.part == Part::Words);
-        let Some(words) = words else { return Err(format!("{name} is text; the network reads no words")) };
+        let Some(words) = words else {
+            return Err(DataError::Unfit(format!("{name} is text; the network reads no words")));
+        };
         let length = words.value.shape.elements() / words.batch.max(1);
         for input in inputs {
             match input.part {
                 Part::Labels { classes } if input.value.shape.elements() != words.value.shape.elements() => {
-                    return Err(format!(
+                    return Err(DataError::Unfit(format!(
                         "{name} is text, for networks that guess every next word; {} of {} says {} of {classes}",
                         input.value.name,
                         input.value.shape,
                         input.value.shape.elements()
-                    ));
+                    )));
                 }
                 Part::Labels { classes } if classes < Text::WORDS => {
-                    return Err(format!(
+                    return Err(DataError::Unfit(format!(
                         "{name} has {} different bytes; the network knows {classes}",
                         Text::WORDS
-                    ));
+                    )));
                 }
                 _ => {}
             }
         }
         let least = self.half(Split::Test).len() as u64;
         if least < length + 1 {
-            return Err(format!(
+            return Err(DataError::Unfit(format!(
                 "{name} is too short: its last tenth has {least} bytes and a sample of the network {}",
                 length + 1
-            ));
+            )));
         }
         self.length.set(length);
         Ok(())
     }
 
-    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, String> {
+    fn fill(&mut self, request: &Request<'_>, bytes: &mut [u8]) -> Result<bool, DataError> {
         let ahead = match request.part {
             Part::Words => 0,
             Part::Labels { .. } => 1,

@@ -10,7 +10,7 @@ use super::infer;
 use super::op::Op;
 use super::shape::{DType, Shape};
 use super::{Graph, Init, Node, Value, ValueId};
-use crate::trace::{Phase, Role};
+use crate::trace::{Derived, Phase, Role};
 
 /// What does not fit in a graph, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -243,7 +243,15 @@ impl Builder {
             outputs.extend(&inputs[3..5]);
         }
         let (layer, phase) = (self.layer, self.phase);
-        let node = Node { name, op, inputs: inputs.to_vec(), outputs: outputs.clone(), layer, phase };
+        let node = Node {
+            name,
+            op,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            derived: Derived::default(),
+            layer,
+            phase,
+        };
         self.graph.nodes.push(node);
         outputs
     }
@@ -256,7 +264,8 @@ impl Builder {
         debug_assert!(self.fits(&op, &inputs, &outputs), "{name}: {op:?} does not make its result");
         let name = self.fresh(Kind::Node, name.to_string());
         let (layer, phase) = (self.layer, self.phase);
-        self.graph.nodes.push(Node { name, op, inputs, outputs, layer, phase });
+        let derived = Derived::default();
+        self.graph.nodes.push(Node { name, op, inputs, outputs, layer, phase, derived });
     }
 
     /// Whether a kernel of the backward pass that also occurs in forward passes makes results of the right shapes.

@@ -17,7 +17,7 @@ pub use layers::{ConvLayer, Padding};
 pub use op::{Activation, Attention, Conv, Op, Optimizer, Pool, PoolKind, ResponseNorm};
 pub use shape::{DType, Shape};
 
-use crate::trace::{Phase, Role};
+use crate::trace::{Derived, Phase, Role};
 
 /// The position of a value in [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +92,8 @@ pub struct Node {
     pub layer: u32,
     /// The part of the iteration that it belongs to.
     pub phase: Phase,
+    /// How it came from a kernel of the program as it was written, where it did.
+    pub derived: Derived,
 }
 
 impl Node {

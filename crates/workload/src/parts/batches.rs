@@ -14,7 +14,7 @@ use tiercel_core::Bytes;
 
 use super::{FEW, MOST, PART, ROWS};
 use crate::graph::{DType, Graph, Init, Node, Op, Value, ValueId};
-use crate::trace::Role;
+use crate::trace::{Derived, Role};
 
 /// How a kernel treats the samples of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,13 +299,15 @@ impl<'g> Split<'g> {
                     outputs[0] = self.part(losses, index);
                 }
                 let (name, op) = (format!("{}{PART}{index}", node.name), node.op.clone());
-                self.new.nodes.push(Node { name, op, inputs, outputs, ..**node });
+                let derived = node.derived.part(&node.name);
+                self.new.nodes.push(Node { name, op, inputs, outputs, derived, ..**node });
             }
         }
         for (node, _) in nodes.into_iter().filter(|(node, _)| node.op == Op::CrossEntropy) {
             let (inputs, outputs) = (vec![self.row_losses(node)], vec![node.outputs[0]]);
             let (name, op) = (format!("{}.mean", node.name), Op::Mean);
-            self.new.nodes.push(Node { name, op, inputs, outputs, ..*node });
+            let derived = Derived::default();
+            self.new.nodes.push(Node { name, op, inputs, outputs, derived, ..*node });
         }
     }
 

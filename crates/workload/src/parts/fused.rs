@@ -11,7 +11,7 @@ use tiercel_core::Bytes;
 
 use super::weights::OUTPUTS;
 use crate::graph::{DType, Graph, Node, Op, Optimizer, ValueId};
-use crate::trace::Phase;
+use crate::trace::{Derived, Phase};
 
 /// The pieces of a gradient that such a kernel has at a time, on all threads together: its scratch memory is at most so much
 /// more than the larger one of the kernels that it stands for.
@@ -75,7 +75,8 @@ impl Fused {
         outputs.extend(weight.outputs[1..].iter().filter(|_| bias.is_none()));
         let (optimizer, data, bias) = (self.optimizer, data.is_some(), bias.is_some());
         let op = Op::LinearBackwardUpdate { optimizer, data, bias };
-        Node { name: self.name.clone(), op, inputs, outputs, layer: weight.layer, phase: Phase::Backward }
+        let (name, layer, derived) = (self.name.clone(), weight.layer, Derived::default());
+        Node { name, op, inputs, outputs, layer, phase: Phase::Backward, derived }
     }
 }
 

@@ -192,6 +192,7 @@ impl<'g> Cut<'g> {
                     Some(fused) => {
                         let mut node = fused.node(&all.iter().collect::<Vec<_>>(), bias.as_ref());
                         if step < rows {
+                            node.derived = node.derived.part(&node.name);
                             node.name = format!("{}{PART}{}", node.name, part.index);
                         }
                         self.new.nodes.push(node);
@@ -219,7 +220,8 @@ impl<'g> Cut<'g> {
         if node.op == Op::LinearBackwardData && part.first > 0 {
             inputs.push(outputs[0]);
         }
-        Node { name: format!("{}{PART}{}", node.name, part.index), inputs, outputs, ..node.clone() }
+        let (name, derived) = (format!("{}{PART}{}", node.name, part.index), node.derived.part(&node.name));
+        Node { name, inputs, outputs, derived, ..node.clone() }
     }
 
     /// A part of a value: rows of what is cut, and of others the last axis that belongs to them.

@@ -227,6 +227,7 @@ impl Parser {
             beside,
             factor: 1.0,
             repeat,
+            derived: Default::default(),
         };
         self.open = Some(Open {
             kernel,

@@ -84,5 +84,6 @@ fn sound(at: usize, raw: RawKernel, tensors: &[Tensor], layers: usize, filled: &
         factor: 1.0,
         repeat: [None, Some(Repeat::Pure), Some(Repeat::Seeded), Some(Repeat::Scratch), Some(Repeat::Once)]
             [(flops % 5) as usize],
+        derived: Default::default(),
     }
 }

@@ -32,7 +32,7 @@ impl Default for Keys {
 
 /// Planes with a window for every place that one fits, some columns and rows of which may lie beside the plane.
 #[derive(Clone, Copy, Debug)]
-pub struct Peaks {
+pub struct Maxima {
     /// Rows and columns of a plane.
     pub from: [usize; 2],
     /// Rows and columns of windows.
@@ -43,10 +43,10 @@ pub struct Peaks {
     pub window: usize,
 }
 
-impl Peaks {
+impl Maxima {
     /// Whether there is a loop for it: with these vectors, and windows of three by three or five by five, all of which see
     /// some of the plane, which is not too large.
-    pub fn here(&self) -> bool {
+    pub fn applies(&self) -> bool {
         let seen = (0..2).all(|axis| {
             let (from, to, before) = (self.from[axis], self.to[axis], self.before[axis]);
             // So many pixels beyond the end do windows cover.
@@ -76,7 +76,7 @@ impl Peaks {
     pub fn slopes(&self, planes: usize, x: &[f32], dy: &[f32], dx: &mut [f32], keys: &mut Keys) -> usize {
         let [from, to] = self.planes().map(|size| planes * size);
         let times = x.len() / from;
-        assert!(self.here(), "windows that there is a loop for");
+        assert!(self.applies(), "windows that there is a loop for");
         assert!(
             x.len() == times * from && dx.len() == x.len() && dy.len() == times * to,
             "all planes are there"
@@ -129,7 +129,7 @@ fn places<const K: usize, const S: usize>(width: usize) -> (usize, usize) {
 /// The processor has AVX-512, and there are `S` planes, for which the keys have room.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn order<const K: usize, const S: usize>(p: &Peaks, x: *const f32, keys: *mut i32) -> bool {
+unsafe fn order<const K: usize, const S: usize>(p: &Maxima, x: *const f32, keys: *mut i32) -> bool {
     let ([height, width], (first, stride)) = (p.from, places::<K, S>(p.from[1]));
     let mut largest = _mm512_setzero_si512();
     for r in 0..height {
@@ -328,14 +328,14 @@ fn lanes_from(first: isize) -> __m512i {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
 unsafe fn slopes<const K: usize, const S: usize, const V: usize>(
-    p: &Peaks,
+    p: &Maxima,
     times: usize,
     x: *const f32,
     dy: *const f32,
     dx: *mut f32,
     keys: &mut Keys,
 ) -> usize {
-    let (Peaks { from: [height, width], to: [rows, columns], before, .. }, apart) = (*p, p.planes());
+    let (Maxima { from: [height, width], to: [rows, columns], before, .. }, apart) = (*p, p.planes());
     let (zero, least) = (_mm512_setzero_ps(), _mm512_set1_epi32(i32::MIN));
     // Pixels that windows give all gradients to: of planes side by side all of them.
     let pitch = if S == 1 { V * LANES + 1 - K } else { LANES / S };

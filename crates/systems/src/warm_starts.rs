@@ -5,21 +5,21 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-use tiercel_plan::{Formulation, Known};
+use tiercel_plan::{Formulation, WarmStart};
 use tiercel_workload::Trace;
 
 /// Keeps what is known of each trace that was planned, by the kind of plan. One machine, but for the capacity of its fastest
 /// tier, and one set of kernel times.
 #[derive(Debug, Default)]
-pub struct Experience(Mutex<HashMap<(u64, Formulation), Known>>);
+pub struct WarmStarts(Mutex<HashMap<(u64, Formulation), WarmStart>>);
 
-impl Experience {
+impl WarmStarts {
     /// Lets `plan` use what is known of a trace, and add to it.
     pub(crate) fn with<T>(
         &self,
         trace: &Trace,
         formulation: Formulation,
-        plan: impl FnOnce(&mut Known) -> T,
+        plan: impl FnOnce(&mut WarmStart) -> T,
     ) -> T {
         let key = (fingerprint(trace), formulation);
         let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use super::few::columns;
 use super::gemm::Extent;
 use super::pool::Pool;
 use super::room;
 use super::shares::{Each, OneBox};
 use super::simd::{Shifts, Tile, foresee, shifted, transpose, wide};
+use super::small_batch::columns;
 
 /// Rows of weights that are taken at a time, at most, and about how many columns: they stay in the second-level cache, and a few
 /// vectors of all rows in the first, even where rows are a power of two apart and a cache has few places for them.
@@ -29,7 +29,7 @@ fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Whether a product can be computed this way: a row of the weights has a vector at least.
-pub(super) fn here(e: Extent) -> bool {
+pub(super) fn applies(e: Extent) -> bool {
     e.columns >= Tile::here().lanes
 }
 

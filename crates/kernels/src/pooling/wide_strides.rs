@@ -21,7 +21,7 @@ const FAR: f32 = 4_194_304.0;
 const FEW: u64 = 9;
 
 /// Whether windows are few, and all of them begin in the image or reach into it.
-pub(super) fn here(s: &Shape) -> bool {
+pub(super) fn applies(s: &Shape) -> bool {
     let form = &s.form;
     let begin = (s.to[1].max(1) - 1) * form.stride[1] as usize;
     let inside = form.padding[1] < form.window[1] && begin < s.from[1] + form.padding[1] as usize;
@@ -206,7 +206,7 @@ mod tests {
             let (kind, window, padding) =
                 (PoolKind::Max, window.map(|n| n as u64), padding.map(|n| n as u64));
             let s = Shape { form: Pool { kind, window, stride: [3; 2], padding, ceil: false }, from, to };
-            let Some(runs) = Runs::new(&s).filter(|_| here(&s)) else { continue };
+            let Some(runs) = Runs::new(&s).filter(|_| applies(&s)) else { continue };
             tried += 1;
             back::tests::check(&s, &runs, &mut random);
         }

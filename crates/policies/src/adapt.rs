@@ -27,7 +27,7 @@ const MARGIN: f64 = 1.25;
 
 /// What is known of how well the plan's moves keep their times.
 #[derive(Clone, Debug)]
-pub(crate) struct Heed {
+pub(crate) struct Adaptation {
     /// When each move begins, and when it could at the earliest, as boundaries.
     starts: Vec<u32>,
     earliest: Vec<u32>,
@@ -52,11 +52,18 @@ enum Phase {
     Rest(Nanos, usize),
 }
 
-impl Heed {
+impl Adaptation {
     /// Nothing is known yet of a plan with so many boundaries whose moves begin, and could begin, at these.
-    pub(crate) fn new(starts: Vec<u32>, earliest: Vec<u32>, boundaries: usize) -> Heed {
+    pub(crate) fn new(starts: Vec<u32>, earliest: Vec<u32>, boundaries: usize) -> Adaptation {
         let reached = vec![Nanos::ZERO; boundaries];
-        Heed { starts, earliest, reached, waited: HashMap::new(), times: Vec::new(), phase: Phase::Begin }
+        Adaptation {
+            starts,
+            earliest,
+            reached,
+            waited: HashMap::new(),
+            times: Vec::new(),
+            phase: Phase::Begin,
+        }
     }
 
     /// When each move begins.
@@ -141,56 +148,56 @@ mod tests {
     use super::*;
 
     /// Plays an iteration of four kernels of 100 ns each; move 0 takes so long and is needed by the last.
-    fn play(heed: &mut Heed, copy: u64, clock: &mut u64) -> bool {
+    fn play(adaptation: &mut Adaptation, copy: u64, clock: &mut u64) -> bool {
         let mut arrives = 0;
         for boundary in 0..4 {
-            heed.reach(boundary, Nanos(*clock));
-            if heed.starts()[0] == boundary as u32 {
+            adaptation.reach(boundary, Nanos(*clock));
+            if adaptation.starts()[0] == boundary as u32 {
                 arrives = *clock + copy;
             }
             if boundary == 3 {
-                heed.late(0, Nanos(arrives.saturating_sub(*clock)));
+                adaptation.late(0, Nanos(arrives.saturating_sub(*clock)));
                 *clock = arrives.max(*clock);
             }
             *clock += 100;
         }
-        heed.end(Nanos(*clock))
+        adaptation.end(Nanos(*clock))
     }
 
     #[test]
     fn a_late_move_begins_earlier_and_stays_so_where_that_helps() {
-        let (mut heed, mut clock) = (Heed::new(vec![2], vec![0], 5), 0);
+        let (mut adaptation, mut clock) = (Adaptation::new(vec![2], vec![0], 5), 0);
         for _ in 0..20 {
-            play(&mut heed, 180, &mut clock);
+            play(&mut adaptation, 180, &mut clock);
         }
-        assert_eq!(heed.starts(), [1]);
+        assert_eq!(adaptation.starts(), [1]);
         // The link becomes slower still.
         for _ in 0..20 {
-            play(&mut heed, 290, &mut clock);
+            play(&mut adaptation, 290, &mut clock);
         }
-        assert_eq!(heed.starts(), [0]);
+        assert_eq!(adaptation.starts(), [0]);
     }
 
     #[test]
     fn nothing_changes_where_nothing_is_late_or_can_be_earlier() {
         for (copy, earliest) in [(90, 0), (180, 2)] {
-            let (mut heed, mut clock) = (Heed::new(vec![2], vec![earliest], 5), 0);
-            assert!((0..20).all(|_| !play(&mut heed, copy, &mut clock)));
-            assert_eq!(heed.starts(), [2]);
+            let (mut adaptation, mut clock) = (Adaptation::new(vec![2], vec![earliest], 5), 0);
+            assert!((0..20).all(|_| !play(&mut adaptation, copy, &mut clock)));
+            assert_eq!(adaptation.starts(), [2]);
         }
     }
 
     #[test]
     fn what_does_not_help_is_taken_back() {
-        let (mut heed, mut clock) = (Heed::new(vec![2], vec![0], 5), 0);
+        let (mut adaptation, mut clock) = (Adaptation::new(vec![2], vec![0], 5), 0);
         let mut tried = 0;
         for _ in 0..20 {
             // The copy takes longer the earlier it begins.
-            let copy = 100 * (4 - u64::from(heed.starts()[0]));
-            tried += u32::from(heed.starts()[0] != 2);
-            play(&mut heed, copy, &mut clock);
+            let copy = 100 * (4 - u64::from(adaptation.starts()[0]));
+            tried += u32::from(adaptation.starts()[0] != 2);
+            play(&mut adaptation, copy, &mut clock);
         }
         assert!(tried > 0);
-        assert_eq!(heed.starts(), [2]);
+        assert_eq!(adaptation.starts(), [2]);
     }
 }

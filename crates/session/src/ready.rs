@@ -5,17 +5,16 @@ use std::borrow::Cow;
 
 use tiercel_core::{Machine, Nanos};
 use tiercel_kernels::Library;
-use tiercel_profile::Kept;
+use tiercel_profile::{Kept, measured::beside_measured_times};
 use tiercel_systems::{Options, Prepared, Setting, System, Times};
 use tiercel_train::{Data, Settings, Task, Trainer};
-use tiercel_workload::rewriting::{is_again, is_part};
+use tiercel_workload::trace::Derived;
 
-use crate::machine;
-use crate::progress::Progress;
-use crate::timing;
+use crate::measure::{Care, measure};
+use crate::{SessionError, Watch, machine};
 
 /// A system that is ready to train a task on a machine.
-pub struct Wired<'t> {
+pub struct Ready<'t> {
     /// What is trained: the task as it was given, or what the system made of it.
     pub task: Cow<'t, Task>,
     /// On what.
@@ -37,17 +36,17 @@ pub struct Outlook {
     pub parts: usize,
 }
 
-impl<'t> Wired<'t> {
+impl<'t> Ready<'t> {
     /// What has been prepared for a task, with what the system made of it.
-    pub fn new(task: &'t Task, machine: &Machine, mut prepared: Prepared) -> Wired<'t> {
+    pub fn new(task: &'t Task, machine: &Machine, mut prepared: Prepared) -> Ready<'t> {
         let rewritten = prepared.rewritten.take();
         let task = rewritten.map_or(Cow::Borrowed(task), |program| Cow::Owned(task.played_as(program)));
         let planned = prepared.planned.as_ref().map(|p| Nanos(p.plan.iteration_ns.round() as u64));
-        let count = |which: fn(&str) -> bool| {
-            task.training.trace.kernels.iter().filter(|kernel| which(&kernel.name)).count()
+        let count = |which: fn(&Derived) -> bool| {
+            task.training.trace.kernels.iter().filter(|kernel| which(&kernel.derived)).count()
         };
-        let (again, parts) = (count(is_again), count(is_part));
-        Wired {
+        let (again, parts) = (count(|derived| derived.again), count(|derived| derived.part));
+        Ready {
             task,
             machine: prepared.staffed(machine),
             prepared,
@@ -63,24 +62,22 @@ impl<'t> Wired<'t> {
         machine: Machine,
         threads: usize,
         options: Options,
-    ) -> Result<Wired<'t>, String> {
+        watch: &dyn Watch,
+    ) -> Result<Ready<'t>, SessionError> {
         let program = &task.training;
         let times = Times::new(tiercel_sim::Roofline);
         let mut setting = Setting::of(program, &machine, &times).with(options);
         if !system.plans {
-            let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;
-            return Ok(Wired::new(task, &machine, prepared));
+            return Ok(Ready::new(task, &machine, system.prepare(&setting)?));
         }
-        let machine = machine::as_probed(machine.clone())?;
-        let measured =
-            timing::measure(program, &machine, threads, &mut Kept::open(threads), (false, false))?.told();
-        let (model, times) =
-            (tiercel_profile::measured::beside_measured_times(&machine), Times::new(measured));
+        let machine = machine::as_probed(machine.clone(), watch)?;
+        let timed = measure(program, &machine, threads, &mut Kept::open(threads), Care::default(), watch)?;
+        let (model, times) = (beside_measured_times(&machine), Times::new(timed.told(watch)));
         (setting.machine, setting.times) = (&model, &times);
-        let progress = Progress::alone("planning");
-        let prepared = system.prepare(&setting).map_err(|error| error.to_string())?;
-        drop(progress);
-        Ok(Wired::new(task, &machine, prepared))
+        let planning = watch.begin("planning", None);
+        let prepared = system.prepare(&setting)?;
+        drop(planning);
+        Ok(Ready::new(task, &machine, prepared))
     }
 }
 
@@ -92,10 +89,10 @@ pub fn trainer<'t>(
     data: Box<dyn Data>,
     settings: Settings,
     threads: usize,
-) -> Result<Trainer<'t, Library>, String> {
+) -> Result<Trainer<'t, Library>, SessionError> {
     let settings = Settings { lookahead: prepared.lookahead, ..settings };
     let library = |program: &_| Library::new(program, threads);
-    Trainer::new(task, machine, prepared.policy, data, settings, library).map_err(|error| error.to_string())
+    Ok(Trainer::new(task, machine, prepared.policy, data, settings, library)?)
 }
 
 /// The tiers of a machine that are emulated, by their names.

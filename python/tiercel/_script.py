@@ -1,0 +1,159 @@
+"""What is done around the operations of a known iteration, as short lists of acts that can be played quickly.
+
+Tiercel's own plan states a schedule, which becomes such lists as it stands. Any other system decides while it runs: its
+policy is played over books without bytes until an iteration ends as it began, and what it ordered in that one is the script.
+Either way nothing is decided any more while the iteration runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+#: The acts. A storage leaves; its memory goes, when it has left; it goes as soon as it has left; it sets out for the device; it
+#: has to be there; an operation runs again; bytes are given up; a storage need not be held any more.
+OUT, GONE, LATER, IN, HERE, AGAIN, DROP, LET = range(8)
+Act = tuple[int, int]
+
+#: Places in slow memory begin at multiples of this.
+_PAGE = 4096
+#: So many iterations are played before a policy must have come to repeat itself.
+_PATIENCE = 24
+
+
+def touched_by(groups: list[dict], before: list[list[Act]], after: list[list[Act]]) -> dict[int, list[int]]:
+    """For each storage, the groups at which it is used or something is done with it, in order."""
+    touched: dict[int, list[int]] = {}
+    for at, group in enumerate(groups):
+        slots = {*group["reads"], *group["writes"]}
+        for act, other in (*before[at], *after[at]):
+            if act == AGAIN:
+                slots.update(groups[other]["reads"], groups[other]["writes"])
+            elif act != LET:
+                slots.add(other)
+        for slot in slots:
+            touched.setdefault(slot, []).append(at)
+    return touched
+
+
+class Script:
+    """Acts before and after each group of operations, and the places of storages in slow memory."""
+
+    def __init__(self, groups: list[dict], sizes: list[int], stays: list[bool], before: list[list[Act]], after: list[list[Act]], away: set[int], lazy: bool) -> None:
+        self.before, self.after, self.away = before, after, away
+        #: Whether storages may leave without a copy, because the one in slow memory is still right.
+        self.lazy = lazy
+        #: The operations that run again.
+        self.noted = {at for acts in (*before, *after) for act, at in acts if act == AGAIN}
+        #: Each storage that moves, with its place.
+        self.places: dict[int, int] = {}
+        self.nbytes = 0
+        moving = [at for acts in (*before, *after) for act, at in acts if act in (OUT, IN, GONE, LATER)]
+        for slot in (*sorted(away), *moving):
+            if slot not in self.places and slot < len(sizes):
+                self.places[slot] = self.nbytes
+                self.nbytes += -(-sizes[slot] // _PAGE) * _PAGE
+        #: The storages that an operation which runs again needs: they are held, even where the program lets them go.
+        self.held = {slot for group in self.noted for slot in (*groups[group]["reads"], *groups[group]["writes"]) if not stays[slot]}
+        self._let_go(groups, stays)
+
+    def _let_go(self, groups: list[dict], stays: list[bool]) -> None:
+        """Says behind which act or group each storage that dies in the iteration is wanted no more."""
+        last: dict[int, tuple[list[Act], int]] = {}
+        for at, group in enumerate(groups):
+            for index, (act, other) in enumerate(self.before[at]):
+                if act == AGAIN:
+                    for slot in (*groups[other]["reads"], *groups[other]["writes"]):
+                        last[slot] = (self.before[at], index + 1)
+                elif act in (HERE, GONE, DROP):
+                    last[other] = (self.before[at], index + 1)
+            for slot in (*group["reads"], *group["writes"]):
+                last[slot] = (self.after[at], 0)
+            for index, (act, other) in enumerate(self.after[at]):
+                if act in (GONE, DROP, OUT, LATER):
+                    last[other] = (self.after[at], index + 1)
+        for slot in sorted((slot for slot in last if not stays[slot]), key=lambda slot: -last[slot][1]):
+            acts, index = last[slot]
+            acts.insert(index, (LET, slot))
+
+
+def of_schedule(groups: list[dict], sizes: list[int], stays: list[bool], schedule: tuple) -> Script:
+    """The script of a schedule: `(away, [(before, after), …])`, with acts as `Followed.schedule` has them."""
+    away, steps = schedule
+    state: dict[int, int] = {}
+
+    def acts(given: list[tuple[int, int]]) -> list[Act]:
+        made: list[Act] = []
+        for kind, at in given:
+            if kind != 3 and at >= len(sizes):
+                continue  # memory that an operation takes only while it runs
+            if kind == 0:
+                state[at] = GONE
+                made.append((OUT, at))
+            elif kind == 1:
+                state[at] = HERE
+                made.append((IN, at))
+            elif kind == 2:
+                made.append((state.get(at, HERE), at))
+            else:
+                made.append((AGAIN if kind == 3 else DROP, at))
+        return made
+
+    before, after = [], []
+    for first, then in steps:
+        before.append(acts(first))
+        after.append(acts(then))
+    _keep_the_last(groups, before, after)
+    return Script(groups, sizes, stays, before, after, set(away), False)
+
+
+def _keep_the_last(groups: list[dict], before: list[list[Act]], after: list[list[Act]]) -> None:
+    """What is given up and not made again is not taken by force: the program may still want to look at it."""
+    made: set[int] = set()
+    for at in range(len(groups) - 1, -1, -1):
+        for acts in (after[at], before[at]):
+            for index in range(len(acts) - 1, -1, -1):
+                act, other = acts[index]
+                if act == AGAIN:
+                    made.update(groups[other]["writes"])
+                elif act == DROP and other not in made:
+                    acts[index] = (LET, other)
+
+
+def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any) -> Optional[Script]:
+    """The script of a policy that decides while it runs; nothing where it does not come to repeat itself."""
+    known: Optional[tuple] = None
+    count, persistent = len(sizes), [slot for slot, stay in enumerate(stays) if stay]
+    for _ in range(_PATIENCE):
+        tickets: dict[int, tuple[int, int]] = {}
+
+        def acts(rows: list[tuple]) -> list[Act]:
+            made: list[Act] = []
+            for kind, ticket, slot, from_tier, _, to_tier, _, _, _ in rows:
+                if kind == 1:
+                    # One that waits for a copy out wants its memory, of which the runtime takes care.
+                    if tickets.get(ticket, (OUT, 0))[0] == IN:
+                        made.append((HERE, tickets[ticket][1]))
+                elif slot >= count or kind == 3:
+                    continue
+                elif kind == 2:
+                    made.append((LATER, slot))
+                elif (from_tier == 0) != (to_tier == 0):
+                    act = IN if to_tier == 0 else OUT
+                    tickets[ticket] = (act, slot)
+                    made.append((act, slot))
+            return made
+
+        start = {slot for slot in persistent if (books.home(slot) or (0, 0))[0] != 0}
+        first = acts(books.begin_iteration())
+        before, after = [], []
+        for at in range(len(groups)):
+            before.append(acts(books.begin_step(at)))
+            after.append(acts(books.end_step(at)))
+        if before:
+            before[0] = first + before[0]
+            after[-1] += acts(books.end_iteration())
+        end = {slot for slot in persistent if (books.home(slot) or (0, 0))[0] != 0}
+        if start == end and known == (before, after):
+            return Script(groups, sizes, stays, before, after, start, True)
+        known = (before, after)
+    return None

@@ -1,0 +1,249 @@
+"""The storages of a device: which there are, whether their bytes are there, and how much that is together.
+
+A storage that is large enough is an :class:`Entry`. Its bytes can be taken away, and brought back, under the feet of
+PyTorch, which goes on holding the storage. :class:`Storages` counts what is there; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any, Callable, Optional
+
+import torch
+
+from . import _tiercel
+from ._devices import bytes_of
+from ._operations import tensors_in
+from ._ours import movable
+
+Tensor = torch.Tensor
+
+
+class Entry:
+    """A storage that is large enough to count."""
+
+    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "pinned", "name", "role")
+
+    def __init__(self, number: int, nbytes: int) -> None:
+        self.number, self.nbytes = number, nbytes
+        #: Its place in the known iteration; -1 where it has none.
+        self.slot = -1
+        self.ref: Any = None
+        self.key = 0
+        self.resident = True
+        #: Where its bytes are when they are away: a tier and an offset, in `slab`.
+        self.home: Optional[tuple[int, int]] = None
+        self.slab: Any = None
+        #: The end of the copy that takes it away, and whether its memory may go then.
+        self.leaving: Any = None
+        self.leaves = False
+        #: Its bytes, kept apart from all slabs.
+        self.stash: Any = None
+        #: Its bytes have been given up and will be made again.
+        self.dropped = False
+        #: A user wants it to stay.
+        self.pinned = False
+        self.name, self.role = "", ""
+
+    def __str__(self) -> str:
+        return f"a storage of {_tiercel.show_bytes(self.nbytes)}" + (f" ({self.name})" if self.name else "")
+
+
+class Ref(weakref.ref):
+    """A weak reference that knows its entry."""
+
+    __slots__ = ("entry",)
+    entry: Entry
+
+
+class Storages:
+    """All entries of a device."""
+
+    def __init__(self, device: torch.device, least: int, capacity: int, mover: Any) -> None:
+        self.device, self.least, self.capacity, self.mover = device, least, capacity, mover
+        self.on_gpu = device.type == "cuda"
+        self.entries: dict[int, Entry] = {}
+        self.by_number: dict[int, Entry] = {}
+        #: Entries whose storages died, by number, for those who keep books.
+        self.dead: deque[int] = deque()
+        #: Entries whose memory goes when the copy that takes them away has ended.
+        self.leaving: deque[Entry] = deque()
+        #: Entries that no operation of the known iteration wants any more, though the program still holds them.
+        self.lingering: deque[Entry] = deque()
+        self.live = 0
+        self.peak = 0
+        self.count = 0
+        #: Called with a storage that died while it had a slot.
+        self.on_death: Optional[Callable[[Entry], None]] = None
+        #: Called to free memory where it is short, more each time.
+        self.spare: Optional[Callable[[int], None]] = None
+        #: How often memory was short though it should not have been.
+        self.retries = 0
+        self._gone = self._forget
+
+    # --- who is there ---
+
+    def known(self, tensor: Tensor) -> Optional[Entry]:
+        """The entry of a tensor's storage, where it has one."""
+        try:
+            return self.entries.get(tensor.untyped_storage()._cdata)
+        except (NotImplementedError, RuntimeError):
+            return None
+
+    def candidate(self, tensor: Tensor) -> Optional[tuple[torch.UntypedStorage, int]]:
+        """The storage of a tensor that has no entry and should, with its size."""
+        if tensor.is_cuda != self.on_gpu or type(tensor) not in _PLAIN and not isinstance(tensor, torch.nn.Parameter):
+            return None
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return None
+        if storage._cdata in self.entries or storage.device.type != self.device.type:
+            return None
+        nbytes = bytes_of(storage)
+        # What somebody else allocated, as a file that is read, cannot be taken away; what is ours in other ways is left alone.
+        if nbytes < self.least or not movable(storage):
+            return None
+        return storage, nbytes
+
+    def register(self, storage: torch.UntypedStorage, nbytes: int) -> Entry:
+        """A new entry."""
+        self.count += 1
+        entry = Entry(self.count, nbytes)
+        self.enter(entry, storage)
+        return entry
+
+    def enter(self, entry: Entry, storage: torch.UntypedStorage) -> None:
+        """A storage that is there is this entry's from now on."""
+        key = storage._cdata
+        ref = Ref(storage, self._gone)
+        ref.entry = entry
+        entry.ref, entry.key, entry.resident, entry.dropped = ref, key, True, False
+        entry.leaves, entry.leaving, entry.stash, entry.home = False, None, None, None
+        self.entries[key] = entry
+        self.by_number[entry.number] = entry
+        self.live += entry.nbytes
+        if self.live > self.peak:
+            self.peak = self.live
+
+    def made(self, result: Any) -> list[Entry]:
+        """Entries for the new storages of a result."""
+        made = []
+        for tensor in tensors_in(result):
+            found = self.candidate(tensor)
+            if found is not None:
+                made.append(self.register(*found))
+        return made
+
+    def _forget(self, ref: Ref) -> None:
+        entry = ref.entry
+        if entry.ref is not ref:
+            return
+        if self.entries.get(entry.key) is entry:
+            del self.entries[entry.key]
+        self.by_number.pop(entry.number, None)
+        if entry.resident:
+            entry.resident = False
+            self.live -= entry.nbytes
+        entry.leaves, entry.ref, entry.key = False, None, 0
+        if entry.slot >= 0 and self.on_death is not None:
+            self.on_death(entry)
+        self.dead.append(entry.number)
+
+    # --- memory ---
+
+    def give(self, entry: Entry, storage: torch.UntypedStorage) -> None:
+        """Memory for an entry that is away; its bytes are anything."""
+        self.attempt(lambda: storage.resize_(entry.nbytes))
+        self.has_memory(entry)
+
+    def has_memory(self, entry: Entry) -> None:
+        """An entry that was away has memory again."""
+        entry.resident, entry.leaves, entry.leaving = True, False, None
+        self.live += entry.nbytes
+        if self.live > self.peak:
+            self.peak = self.live
+
+    def take(self, entry: Entry, storage: torch.UntypedStorage) -> None:
+        """Takes an entry's memory, at once."""
+        entry.resident, entry.leaves, entry.leaving = False, False, None
+        self.live -= entry.nbytes
+        storage.resize_(0)
+
+    def may_leave(self, entry: Entry) -> None:
+        """An entry's memory may go when the copy that takes it away has ended."""
+        entry.leaves = True
+        self.leaving.append(entry)
+
+    def _let_leave(self, entry: Entry, wait: bool) -> None:
+        storage = entry.ref() if entry.ref is not None else None
+        if not entry.leaves or storage is None or not entry.resident:
+            return
+        if wait:
+            self.mover.let(entry.leaving)
+        self.take(entry, storage)
+
+    def flush(self) -> None:
+        """Takes the memory of those whose copies have ended."""
+        while self.leaving and (not self.leaving[0].leaves or self.mover.has_ended(self.leaving[0].leaving)):
+            self._let_leave(self.leaving.popleft(), False)
+
+    def flush_all(self) -> None:
+        """Takes the memory of all that may leave; what runs next waits for their copies."""
+        while self.leaving:
+            self._let_leave(self.leaving.popleft(), True)
+
+    def make_room(self, nbytes: int) -> None:
+        """Takes away what may leave until there is room for so many bytes, then what lingers."""
+        while self.leaving and self.live + nbytes > self.capacity:
+            self._let_leave(self.leaving.popleft(), True)
+        while self.lingering and self.live + nbytes > self.capacity:
+            entry = self.lingering.popleft()
+            storage = entry.ref() if entry.ref is not None else None
+            if storage is not None and entry.resident:
+                entry.stash = self.mover.keep(storage, entry.nbytes)
+                self.take(entry, storage)
+
+    def unstash(self, entry: Entry) -> None:
+        """Brings back what was kept apart."""
+        storage = entry.ref() if entry.ref is not None else None
+        if entry.stash is None or storage is None:
+            return
+        self.make_room(entry.nbytes)
+        self.give(entry, storage)
+        self.mover.restore(storage, entry.stash)
+        entry.stash = None
+
+    def fetch_apart(self, entry: Entry) -> None:
+        """Brings a storage back from its home at once, past everything that was planned."""
+        storage = entry.ref() if entry.ref is not None else None
+        if entry.stash is not None:
+            self.unstash(entry)
+        elif storage is not None and not entry.resident and not entry.dropped:
+            self.make_room(entry.nbytes)
+            self.give(entry, storage)
+            self.mover.back(-1, storage, entry.slab, entry.home[1], entry.nbytes, [])
+            self.mover.settle()
+
+    def attempt(self, run: Callable[[], Any]) -> Any:
+        """Runs something that may find no memory; then what can go goes, more each time, and it runs again."""
+        for attempt in range(4):
+            try:
+                return run()
+            except torch.OutOfMemoryError:
+                if attempt == 3:
+                    raise
+                self.retries += 1
+                before = self.live
+                self.flush_all()
+                if attempt > 0 or self.live == before:
+                    self.make_room(self.capacity)
+                    if self.spare is not None:
+                        self.spare(attempt)
+                torch.cuda.synchronize(self.device)
+                torch.cuda.empty_cache()
+        raise AssertionError("unreachable")
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
