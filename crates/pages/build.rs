@@ -31,7 +31,16 @@ fn main() {
 fn compile(source: &Path, object: &Path, kind: &[&str], more: &[&str]) {
     let mut rustc = Command::new(env::var_os("RUSTC").expect("cargo names the compiler"));
     rustc.arg("--edition=2024").args(["--target", &env::var("TARGET").expect("cargo names the target")]);
-    rustc.args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "relocation-model=pic", "-C", "strip=symbols"]);
+    rustc.args([
+        "-C",
+        "opt-level=2",
+        "-C",
+        "panic=abort",
+        "-C",
+        "relocation-model=pic",
+        "-C",
+        "strip=symbols",
+    ]);
     if let Ok(linker) = env::var("RUSTC_LINKER") {
         rustc.args(["-C", &format!("linker={linker}")]);
     }

@@ -28,7 +28,7 @@ pub fn schedule(
     seconds: f64,
 ) -> PyResult<(Figures, Acts)> {
     let machine = machine(machine_file, &capacities)?;
-    let trace = recording.0.trace("compiled");
+    let trace = recording.seen.trace("compiled");
     let time = Duration::from_secs_f64(seconds.clamp(0.1, 3600.0));
     let allowed = Allowed { moves, again, rounds, time };
     let found = py.detach(|| tiercel_torch::schedule(&trace, &machine, allowed));

@@ -6,19 +6,21 @@
 mod ann;
 mod compiled;
 mod optim;
+mod show;
 mod slab;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyKeyError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tiercel_core::{Access, Bytes, Error, Machine, Place, TierId};
-use tiercel_torch::{Act, BooksError, Operation, Role, StorageInfo, Task};
+use tiercel_torch::report::Measured;
+use tiercel_torch::{Act, BooksError, Decided, Operation, Role, StorageInfo, Task};
 use tiercel_workload::Trace;
 
 /// A task for Python: what it is (0 copy, 1 wait, 2 release, 3 retired), then its numbers.
 type Row = (u8, u64, u64, u8, u64, u8, u64, u64, Vec<u64>);
-
 
 fn rows(tasks: Vec<Task>) -> Vec<Row> {
     let row = |task| match task {
@@ -150,10 +152,21 @@ impl Books {
     }
 }
 
-/// An iteration as it was seen.
+/// An iteration as it was seen, and what was last decided of it.
 #[pyclass]
 #[derive(Default)]
-struct Recording(tiercel_torch::Recording);
+struct Recording {
+    seen: tiercel_torch::Recording,
+    decided: Mutex<Option<Arc<Decided>>>,
+}
+
+impl Recording {
+    /// What was last decided, where anything was.
+    fn decided(&self) -> PyResult<Arc<Decided>> {
+        let held = self.decided.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        held.clone().ok_or_else(|| PyRuntimeError::new_err("no plan has been made of this iteration yet"))
+    }
+}
 
 #[pymethods]
 impl Recording {
@@ -171,8 +184,8 @@ impl Recording {
             "activation" => Role::Activation,
             other => return Err(PyValueError::new_err(format!("no role `{other}`"))),
         };
-        self.0.storages.push(StorageInfo { name, bytes, role, persistent });
-        Ok(self.0.storages.len() - 1)
+        self.seen.storages.push(StorageInfo { name, bytes, role, persistent });
+        Ok(self.seen.storages.len() - 1)
     }
 
     /// Adds an operation.
@@ -188,18 +201,18 @@ impl Recording {
         nanos: u64,
         once: bool,
     ) -> PyResult<()> {
-        let known = self.0.storages.len();
+        let known = self.seen.storages.len();
         let repeat = once.then_some(tiercel_workload::repeat::Repeat::Once);
         if let Some(slot) = reads.iter().chain(&writes).find(|slot| **slot as usize >= known) {
             return Err(PyValueError::new_err(format!("`{op}` names storage {slot} of {known}")));
         }
-        self.0.operations.push(Operation { op, layer, phase, reads, writes, workspace, nanos, repeat });
+        self.seen.operations.push(Operation { op, layer, phase, reads, writes, workspace, nanos, repeat });
         Ok(())
     }
 
     /// The iteration in Tiercel's text form, which `tiercel plan` and `compare` read.
     fn text(&self, name: &str) -> String {
-        tiercel_workload::text::write(&self.0.trace(name))
+        tiercel_workload::text::write(&self.seen.trace(name))
     }
 
     /// Has a system decide, and says what is expected of it.
@@ -215,10 +228,35 @@ impl Recording {
         seed: u64,
     ) -> PyResult<Followed> {
         let machine = machine(machine_file, &capacities)?;
-        let trace: Arc<Trace> = Arc::new(self.0.trace("recorded"));
+        let trace: Arc<Trace> = Arc::new(self.seen.trace("recorded"));
         let followed = py.detach(|| tiercel_torch::decide(trace, &machine, system, again, seconds, seed));
         let decided = followed.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let kept = Arc::new(decided.clone());
+        *self.decided.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(kept);
         Ok(Followed(Some(decided)))
+    }
+
+    /// Writes what the last plan is expected to do: `events`, or `perfetto` for a trace that Perfetto shows.
+    fn show(&self, py: Python<'_>, form: &str, path: PathBuf, name: &str) -> PyResult<()> {
+        let decided = self.decided()?;
+        py.detach(|| show::write(&decided, form, &path, name))
+    }
+
+    /// Writes the house's page of the last plan, with the step times that were measured beside it.
+    #[allow(clippy::too_many_arguments)]
+    fn report(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        title: &str,
+        device: String,
+        planned_ns: Vec<u64>,
+        demand_ns: Vec<u64>,
+        peak_bytes: u64,
+    ) -> PyResult<()> {
+        let decided = self.decided()?;
+        let measured = Measured { device, planned_ns, demand_ns, peak_bytes };
+        py.detach(|| show::page(&decided, &path, title, &measured))
     }
 }
 
@@ -253,6 +291,12 @@ impl Followed {
     fn bytes(&self) -> PyResult<(u64, u64, u64)> {
         let decided = self.0.as_ref().ok_or_else(taken)?;
         Ok((decided.peak.0, decided.fetched.0, decided.evicted.0))
+    }
+
+    /// How many tensors move and how many are made again, where that is decided ahead.
+    #[getter]
+    fn changes(&self) -> PyResult<Option<(usize, usize)>> {
+        Ok(self.0.as_ref().ok_or_else(taken)?.changes())
     }
 
     /// Opens the books, once.
@@ -310,6 +354,7 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedIndex", m.py().get_type::<ann::DamagedIndex>())?;
     m.add_function(wrap_pyfunction!(compiled::schedule, m)?)?;
     optim::add(m)?;
+    show::add(m)?;
     m.add_function(wrap_pyfunction!(machine_text, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(show_bytes, m)?)?;

@@ -7,6 +7,8 @@
 ``tiercel.limit("12GiB")`` before training is all that a program needs: from there on this process keeps to 12 GiB of the
 device's memory, and the rest lies on the host. ``with tiercel.Session(fast="12GiB") as s`` does the same for a block.
 
+``tiercel.estimate(make)`` says what a step needs and how long it takes on a machine, before it runs and without a GPU.
+
 ``tiercel.ann`` has indexes of vectors that may be larger than fast memory, and does without PyTorch.
 """
 
@@ -18,9 +20,10 @@ from ._tiercel import __version__, machine_text, parse_bytes, show_bytes
 
 if TYPE_CHECKING:
     from . import optim
+    from ._estimate import Estimate, estimate
     from ._session import Session, explain, limit, unlimit
 
-__all__ = ["Session", "explain", "limit", "unlimit", "machine_text", "optim", "parse_bytes", "show_bytes", "__version__"]
+__all__ = ["Estimate", "Session", "estimate", "explain", "limit", "unlimit", "machine_text", "optim", "parse_bytes", "show_bytes", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from . import _session
 
         return getattr(_session, name)
+    if name in ("Estimate", "estimate"):
+        from . import _estimate
+
+        return getattr(_estimate, name)
     if name == "optim":
         import importlib
 

@@ -228,22 +228,22 @@ class Following:
             elif act == IN:
                 self._bring(slot, entry, storage)
             elif act == OUT:
-                if entry.resident and not entry.pinned:
+                if entry.resident:
                     place = self.script.places[slot]
                     entry.leaving = self.mover.send(slot, storage, self.slab, place, entry.nbytes)
                     entry.home, entry.slab = (1, place), self.slab
                     self.moved[1] += entry.nbytes
             elif act == GONE:
-                if entry.resident and not entry.pinned:
+                if entry.resident:
                     self.mover.let(entry.leaving)
                     storages.take(entry, storage)
             elif act == LATER:
-                if entry.resident and not entry.leaves and not entry.pinned:
+                if entry.resident and not entry.leaves:
                     if entry.home is None and slot in self.script.places:
                         entry.home, entry.slab = (1, self.script.places[slot]), self.slab
                     storages.may_leave(entry)
             elif act == DROP:
-                if entry.resident and not entry.pinned:
+                if entry.resident:
                     self._drop(entry, storage)
             else:
                 storage = None
@@ -307,7 +307,7 @@ class Following:
             self.touched = touched_by(self.sequence.groups, self.script.before, self.script.after)
         offers = []
         for slot, entry in enumerate(self.by_slot):
-            if entry is None or entry.ref is None or not entry.resident or entry.pinned or entry.leaving is not None:
+            if entry is None or entry.ref is None or not entry.resident or entry.leaving is not None:
                 continue
             if slot not in self.arriving:
                 uses = self.touched.get(slot, [])

@@ -509,16 +509,6 @@ class Runtime:
         entry = self.entries.get(storage._cdata)
         return None if entry is None else entry.nbytes
 
-    def pin(self, tensor: Tensor) -> None:
-        """A tensor's storage stays on the device from now on."""
-        with self.lock, _disable_current_modes():
-            entry = self.entry(tensor)
-            if entry is not None:
-                self.visit(tensor.untyped_storage())
-                if entry in self.visitors:
-                    self.visitors.remove(entry)
-                entry.pinned = True
-
     def bring_all_back(self) -> None:
         """Brings everything back; used when the limit is lifted."""
         with self.lock, _disable_current_modes():

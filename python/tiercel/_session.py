@@ -7,9 +7,11 @@ from typing import Any, Optional, Union
 
 import torch
 
-from . import _patches, _tiercel, compiled
+from . import _look, _patches, _tiercel, compiled
+from ._machines import machine_for
 from ._mode import Watch
 from ._optimizers import Optimizers
+from ._pin import Pins
 from ._runtime import Runtime
 
 Size = Union[str, int]
@@ -61,12 +63,15 @@ class Session:
 
     ``fast`` is the limit, such as ``"12GiB"``. ``slow`` is how much lies behind it: an amount of host memory, or, for
     tensors of the processor, ``"file:/folder"`` with an amount in ``slow_bytes``. ``system`` is any system that ``tiercel
-    list`` names. ``device`` is the GPU where there is one.
+    list`` names. ``device`` is the GPU where there is one. ``machine`` is the name of a machine that ships or the text of a machine
+    file; the file of the GPU that is present unless it is given. With ``progress`` a line is printed when the plan changes and
+    twice a minute.
     """
 
     def __init__(self, fast: Size, slow: Optional[Size] = None, *, device: Optional[Union[str, torch.device]] = None,
                  system: str = "tiercel", slow_bytes: Optional[Size] = None, machine: Optional[str] = None,
-                 least: Optional[Size] = None, seconds: float = 5.0, verbose: bool = False) -> None:
+                 least: Optional[Size] = None, seconds: float = 5.0, verbose: bool = False,
+                 progress: bool = False) -> None:
         if device is None:
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
         self.device = torch.device(device)
@@ -89,12 +94,15 @@ class Session:
             if self.limit > there:
                 raise ValueError(f"a limit of {_tiercel.show_bytes(self.limit)} wanted; {self.device} has {_tiercel.show_bytes(there)}")
         self.least = _amount(least, "least") if least is not None else (1 << 20 if self.device.type == "cuda" else 1 << 16)
-        self.machine = machine or ("h200" if self.device.type == "cuda" else _HOST)
+        self.machine = machine or ("" if self.device.type == "cuda" else _HOST)
         self._folder, self._system, self._seconds, self._verbose = folder, system, seconds, verbose
         self._runtime: Optional[Runtime] = None
         self._watch: Optional[Watch] = None
         self._optimizers: Optional[Optimizers] = None
         self._compiled: Any = None
+        self._pins: Optional[Pins] = None
+        self._wants_progress = progress
+        self._progress: Optional[_look.Progress] = None
 
     def __enter__(self) -> "Session":
         global _active
@@ -107,6 +115,7 @@ class Session:
                 raise ValueError(f"tiercel: {_tiercel.show_bytes(held)} are in use on {self.device} already, more than the limit of "
                                  f"{_tiercel.show_bytes(self.limit)}; set the limit before the model is made")
             whole = torch.cuda.get_device_properties(self.device).total_memory
+            self.machine = self.machine or machine_for(self.device)
             torch.cuda.empty_cache()
             # Pieces of freed memory can be put together again, so that the limit is not lost to fragments.
             _settle_allocator("expandable_segments:True,large_segment_size_mb:12", "expandable_segments:True")
@@ -119,6 +128,8 @@ class Session:
         self._watch.__enter__()
         _active = self
         self._end_compiled = compiled.when_used(self)
+        if self._wants_progress:
+            self._progress = _look.Progress(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -127,6 +138,8 @@ class Session:
         self._watch.__exit__(None, None, None)
         self._optimizers.remove()
         self._end_compiled()
+        if self._progress is not None:
+            self._progress.remove()
         if self.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(1.0, self.device)
         self._runtime.bring_all_back()
@@ -141,7 +154,7 @@ class Session:
         state = "following a plan" if runtime.following is not None else "serving on demand"
         prediction = getattr(runtime, "prediction", None)
         return {"state": state, "refused": runtime.refused, "iterations": runtime.iteration, "diverged": runtime.diverged,
-                "limit": runtime.limit, "live": runtime.live, "peak": runtime.peak, "prediction": prediction,
+                "limit": self.limit, "live": runtime.live + self._pinned, "peak": runtime.peak + self._pinned, "prediction": prediction,
                 "history": list(runtime.history), "moved": runtime.moved(), "retries": runtime.misses,
                 "compiled": None if self._compiled is None else self._compiled.status}
 
@@ -153,19 +166,48 @@ class Session:
             planning.join(seconds)
         return runtime is not None and runtime.planned is not None
 
-    def pin(self, tensor: torch.Tensor) -> None:
-        """Keeps a tensor on the device from now on."""
-        if self._runtime is None:
-            raise RuntimeError("tiercel: the session has not been entered")
-        self._runtime.pin(tensor)
+    @property
+    def _pinned(self) -> int:
+        return 0 if self._pins is None else self._pins.nbytes
 
-    def trace(self, path: str) -> None:
+    @property
+    def plan(self) -> Optional[_look.Plan]:
+        """The figures of the plan that is followed, with what was measured; `None` before there is one."""
+        return None if self._runtime is None else _look.plan(self._runtime, self.limit)
+
+    def progress(self) -> str:
+        """How things stand, in a line, such as ``plan: 9.1 of 12 GiB, predicted 1.06x, measured 1.08x``."""
+        return "closed" if self._runtime is None else _look.line(self._runtime, self.limit)
+
+    def pin(self, tensor: torch.Tensor) -> int:
+        """Keeps a tensor's storage on the device for as long as it lives; the bytes that this takes from the limit."""
+        if self._runtime is None or not self._runtime.active:
+            raise RuntimeError("tiercel: this session is not open; tensors are pinned inside it")
+        if self._pins is None:
+            self._pins = Pins(self._runtime)
+        return self._pins.add(tensor)
+
+    def trace(self, path: _look.Path) -> None:
         """Writes the recorded iteration as a trace that ``tiercel plan`` and ``tiercel compare`` read."""
-        recording = getattr(self._runtime, "recording", None)
-        if recording is None:
-            raise RuntimeError("tiercel: no iteration has been recorded yet; two equal ones are wanted")
+        text = _look.recording(self._runtime).text("recorded")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(recording.text("recorded"))
+            file.write(text)
+
+    def report(self, path: _look.Path, title: str = "a training step") -> None:
+        """Writes the house's page: the plan's iteration as it is expected to go, with the steps that were measured beside it.
+
+        It has a timeline, a map of the memory, and where operations wait for which tensors. The plan is simulated with the times of the
+        recorded operations, and the page says so; step times are measured.
+        """
+        _look.report(self._runtime, path, title, str(self.device))
+
+    def events(self, path: _look.Path) -> None:
+        """Writes what the plan's iteration is expected to do as a file of events, which ``tiercel report`` reads."""
+        _look.recording(self._runtime).show("events", os.fspath(path), "a training step")
+
+    def perfetto(self, path: _look.Path) -> None:
+        """Writes the same as a trace for ui.perfetto.dev."""
+        _look.recording(self._runtime).show("perfetto", os.fspath(path), "a training step")
 
 
 def _settle_allocator(*settings: str) -> None:

@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 class Entry:
     """A storage that is large enough to count."""
 
-    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "pinned", "name", "role")
+    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "name", "role")
 
     def __init__(self, number: int, nbytes: int) -> None:
         self.number, self.nbytes = number, nbytes
@@ -42,8 +42,6 @@ class Entry:
         self.stash: Any = None
         #: Its bytes have been given up and will be made again.
         self.dropped = False
-        #: A user wants it to stay.
-        self.pinned = False
         self.name, self.role = "", ""
 
     def __str__(self) -> str:

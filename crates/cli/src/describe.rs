@@ -12,6 +12,7 @@ use crate::answer::Answer;
 use crate::figures::{grouped, scaled, sparkline};
 use crate::files;
 use crate::sizes::Subject;
+use crate::torch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +37,7 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
-    let workload = arguments.subject.open()?;
+    let workload = arguments.subject.open(torch::MACHINE)?;
     if let Some(path) = &arguments.out {
         files::replace(path, text::write(workload.trace()))?;
     }

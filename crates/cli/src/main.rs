@@ -30,6 +30,7 @@ mod scene;
 mod search;
 mod sizes;
 mod terminal;
+mod torch;
 mod train;
 mod trial;
 

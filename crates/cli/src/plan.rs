@@ -27,7 +27,9 @@ Examples:
   tiercel plan resnet200 --batch 512 --machine optane-autotm --fast 10%,20%,40%,80%
       the iteration against fast memory, with what the memory costs
   tiercel plan resnet200 --batch 512 --machine optane-autotm --within 5%
-      the least fast memory that costs at most 5 % of the speed";
+      the least fast memory that costs at most 5 % of the speed
+  tiercel plan --torch train:make --machine rtx4090 --fast 50%
+      the training step that the function `make` of train.py makes, without running it (docs/pytorch.md)";
 
 /// Decide ahead of time where every tensor lives, and say how good that is.
 #[derive(Args)]
@@ -70,7 +72,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     }
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
     let (ground, watch) = (&arguments.ground, Terminal::new());
-    let session = scene::open(&arguments.subject, ground.machine(), ground.times, cores(), &watch)?;
+    let subject = &arguments.subject;
+    let session = scene::open(subject, ground.machine_for(subject), ground.times, cores(), &watch)?;
     let options = arguments.search.options(arguments.answer.seed);
     let ends = session.ends(options)?;
     let runs = match arguments.within {

@@ -19,7 +19,7 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::sizes::Subject;
 use crate::terminal::{Terminal, stop_when_interrupted, stopped};
-use crate::{amounts, files};
+use crate::{amounts, files, torch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,9 +57,9 @@ pub struct Arguments {
 /// The text to print, or what is wrong.
 pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     arguments.out.as_deref().map_or(Ok(()), files::check)?;
-    let workload = arguments.subject.open()?;
+    let workload = arguments.subject.open(torch::MACHINE)?;
     let threads = arguments.threads.unwrap_or_else(cores);
-    let (program, batch) = measure::program(&arguments.subject.what, workload, threads)?;
+    let (program, batch) = measure::program(arguments.subject.what(), workload, threads)?;
     let watch = Terminal::new();
     let machine = match (&arguments.slow, arguments.machine.as_str()) {
         (slow, "here") => machine::beside(slow.as_ref().unwrap_or(&Backing::Throttled), &*watch)?,
@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         bail!(why.clone());
     }
     let profile = Profile {
-        net: net_name(&arguments.subject.what, &program.trace),
+        net: net_name(arguments.subject.what(), &program.trace),
         batch,
         threads,
         machine: &machine,

@@ -129,7 +129,7 @@ fn machine_name<'a>(arguments: &'a Arguments, choice: &'a Choice) -> anyhow::Res
             bail!("the plan is for the machine `{name}`, which does not ship; give its file as --machine")
         }
         (None, Some(name)) => Ok(name),
-        _ => Ok(arguments.ground.machine()),
+        _ => Ok(arguments.ground.machine_for(&arguments.subject)),
     }
 }
 

@@ -9,6 +9,7 @@ use tiercel_session::{Run, Session, machine};
 
 use crate::sizes::Subject;
 use crate::terminal::Terminal;
+use crate::torch;
 
 /// Where kernel times come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
@@ -23,7 +24,7 @@ pub enum Source {
 /// What a workload is played on.
 #[derive(Args)]
 pub struct Ground {
-    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here]
+    /// A machine (`tiercel list` names them), a machine file, or `here` [default: here; h200 with --torch]
     #[arg(long, value_name = "M")]
     pub machine: Option<String>,
     /// Where kernel times come from; measuring takes a network and this machine
@@ -36,6 +37,15 @@ impl Ground {
     pub fn machine(&self) -> &str {
         self.machine.as_deref().unwrap_or("here")
     }
+
+    /// The machine's name for a subject: steps of PyTorch programs are for GPUs.
+    pub fn machine_for(&self, subject: &Subject) -> &str {
+        if subject.torch.is_meant() {
+            self.machine.as_deref().unwrap_or(torch::MACHINE)
+        } else {
+            self.machine()
+        }
+    }
 }
 
 /// Opens what the user names, with kernel times from where the user wants them.
@@ -46,7 +56,7 @@ pub fn open(
     threads: usize,
     watch: &Arc<Terminal>,
 ) -> anyhow::Result<Session> {
-    let (workload, what) = (subject.open()?, subject.what.as_str());
+    let (workload, what) = (subject.open(machine_name)?, subject.what());
     let machine = machine::open(machine_name, watch.as_ref())?;
     let session = Session::new(what, workload, machine)?.watched(watch.clone()).threads(threads);
     Ok(match source {

@@ -6,21 +6,35 @@ use tiercel_workload::{Workload, nets, open};
 
 use crate::amounts::count;
 use crate::failure::Failure;
+use crate::torch::Torch;
 
 /// A workload in some size.
 #[derive(Args)]
 pub struct Subject {
     /// A network (`tiercel list` names them), an ONNX file or a trace
-    #[arg(value_name = "NET|FILE")]
-    pub what: String,
+    #[arg(value_name = "NET|FILE", required_unless_present = "torch", conflicts_with = "torch")]
+    what: Option<String>,
+    #[command(flatten)]
+    pub torch: Torch,
     #[command(flatten)]
     pub sizes: Sizes,
 }
 
 impl Subject {
-    /// The network of this name, or else the file, in these sizes.
-    pub fn open(&self) -> anyhow::Result<Workload> {
-        self.sizes.open(&self.what)
+    /// The network of this name, or else the file, in these sizes; a PyTorch step with the times that it takes on a machine.
+    pub fn open(&self, machine: &str) -> anyhow::Result<Workload> {
+        match &self.torch.torch {
+            None => self.sizes.open(self.what()),
+            Some(step) => {
+                self.sizes.only_batch("a PyTorch step")?;
+                self.torch.trace(step, machine, self.sizes.batch).map(Workload::Trace)
+            }
+        }
+    }
+
+    /// What the user wrote.
+    pub fn what(&self) -> &str {
+        self.what.as_deref().or(self.torch.torch.as_deref()).unwrap_or_default()
     }
 }
 
@@ -101,6 +115,22 @@ impl Sizes {
                     .into())
             }
             _ => Err(Failure::usage(format!("no size `--{option}` of any of these networks")).into()),
+        }
+    }
+
+    /// Refuses every size but the batch.
+    fn only_batch(&self, what: &str) -> anyhow::Result<()> {
+        let sizes = [
+            ("image", self.image),
+            ("sequence", self.sequence),
+            ("depth", self.depth),
+            ("width", self.width),
+        ];
+        match sizes.iter().find(|(_, size)| size.is_some()) {
+            Some((size, _)) => {
+                Err(Failure::usage(format!("no size `--{size}` of {what}; it has --batch")).into())
+            }
+            None => Ok(()),
         }
     }
 

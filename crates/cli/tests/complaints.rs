@@ -36,7 +36,7 @@ fn names_that_do_not_exist() {
         "compare vgg19 --machine optane",
         2,
         expect![[r#"
-        tiercel: no machine `optane`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, rtx6000, h200, cxl, dram-throttled
+        tiercel: no machine `optane`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, rtx6000, h200, h100, a100-80gb, a100-40gb, rtx3090, rtx4090, rtx5090, l40s, a10g, cxl, dram-throttled
     "#]],
     );
     check(

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tiercel_pages::real::KeepError;
@@ -59,7 +59,11 @@ fn writes() {
                         visits[page] += 1;
                         for (at, word) in memory[first..first + VISIT].iter().enumerate() {
                             let mark = |visit: u32| u64::from(visit) << 32 | (first + at) as u64;
-                            assert_eq!(word.load(Ordering::Relaxed), mark(visit), "what was written last is there");
+                            assert_eq!(
+                                word.load(Ordering::Relaxed),
+                                mark(visit),
+                                "what was written last is there"
+                            );
                             word.store(mark(visit + 1), Ordering::Relaxed);
                         }
                         count += VISIT as u64;
@@ -196,9 +200,7 @@ fn calls() {
 /// What a child that checks all of some memory ends with.
 fn child_of(mapping: &Mapping, raw: bool, nested: bool) -> i32 {
     // SAFETY: the child runs functions of this file alone, and ends without cleaning up.
-    let pid = unsafe {
-        if raw { libc::syscall(libc::SYS_fork) as i32 } else { libc::fork() }
-    };
+    let pid = unsafe { if raw { libc::syscall(libc::SYS_fork) as i32 } else { libc::fork() } };
     assert!(pid >= 0, "a child");
     if pid == 0 {
         let right = (0..mapping.pages.len()).all(|page| {
@@ -293,7 +295,10 @@ fn signals() {
 /// Ends with a status of its own, with memory away.
 fn fails() -> i32 {
     let bytes = vec![5u8; 48 * MIB];
-    i32::from(bytes.iter().step_by(PAGE).map(|byte| u64::from(*byte)).sum::<u64>() == 5 * 48 * MIB as u64 / PAGE as u64) * 7
+    i32::from(
+        bytes.iter().step_by(PAGE).map(|byte| u64::from(*byte)).sum::<u64>()
+            == 5 * 48 * MIB as u64 / PAGE as u64,
+    ) * 7
 }
 
 /// Keeps `writes` and says when pages of it are away; it is killed then.
@@ -393,7 +398,11 @@ fn left(slow: &Path) -> Vec<PathBuf> {
 
 fn all_right(outcome: &Outcome) {
     assert!(outcome.status.success(), "{:?} {:?} {:?}", outcome.status, outcome.last, outcome.notes);
-    assert!(outcome.most.swapped > 0 && outcome.last.counts.went_out > 0, "pages were away: {:?}", outcome.most);
+    assert!(
+        outcome.most.swapped > 0 && outcome.last.counts.went_out > 0,
+        "pages were away: {:?}",
+        outcome.most
+    );
     assert_eq!(outcome.notes, Vec::<String>::new());
 }
 
@@ -484,7 +493,8 @@ fn a_killed_keeper_is_not_missed() {
     let cleaned = tiercel_pages::real::leftovers::Found::Cleaned(pid);
     loop {
         let target = Target::Command(vec!["true".into()]);
-        let mut next = Preloaded::open(&Options { target, ..options("", 32, slow.clone()) }).expect("it starts");
+        let mut next =
+            Preloaded::open(&Options { target, ..options("", 32, slow.clone()) }).expect("it starts");
         while next.poll().is_none() {
             next.step(&mut |_| {});
         }
@@ -505,10 +515,12 @@ fn noted(pid: u32) -> bool {
 
 #[test]
 fn what_cannot_be_had_is_said() {
-    let options = |target, slow| Options { target, slow, slow_bytes: None, ..options("", 24, PathBuf::new()) };
+    let options =
+        |target, slow| Options { target, slow, slow_bytes: None, ..options("", 24, PathBuf::new()) };
     let file = || Slow::File(disk("none"));
     let command = |words: &[&str]| Target::Command(words.iter().map(Into::into).collect());
-    let refused = |options: Options| Preloaded::open(&options).err().map(|error| error.to_string()).unwrap_or_default();
+    let refused =
+        |options: Options| Preloaded::open(&options).err().map(|error| error.to_string()).unwrap_or_default();
     if usable().is_err() {
         return eprintln!("skipped: no library here");
     }

@@ -88,14 +88,8 @@ fn launch(board: &'static Board, slot: &'static Slot) -> Result<(), Errno> {
     // What a thread finds of its own: zeros, and their own address.
     let local = writer_stack + LOCAL;
     let at = writer_stack + 2 * LOCAL;
-    let start = Start {
-        shared,
-        board,
-        slot,
-        writer_stack,
-        local,
-        own_data: core::ptr::from_ref(&SHARED) as u64,
-    };
+    let start =
+        Start { shared, board, slot, writer_stack, local, own_data: core::ptr::from_ref(&SHARED) as u64 };
     // SAFETY: both lie in the new memory, which nobody else knows yet, aligned to pages and to words.
     unsafe {
         (local as *mut u64).write(local);

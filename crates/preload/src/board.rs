@@ -112,8 +112,7 @@ impl Slot {
 
     fn clear(&self) {
         let counts = [&self.resident, &self.away, &self.came_back, &self.went_out, &self.ahead, &self.behind];
-        let more =
-            [&self.rescued, &self.faults, &self.forks, &self.raw_forks, &self.time, &self.streams];
+        let more = [&self.rescued, &self.faults, &self.forks, &self.raw_forks, &self.time, &self.streams];
         counts.iter().chain(&more).for_each(|count| count.store(0, Ordering::Relaxed));
         self.map.iter().flatten().for_each(|part| part.store(0, Ordering::Relaxed));
         [&self.stage, &self.error, &self.write_error].iter().for_each(|n| n.store(0, Ordering::Relaxed));
@@ -187,7 +186,10 @@ impl Board {
     pub fn claim(&self, pid: u32) -> Option<&Slot> {
         self.ever.store(1, Ordering::Relaxed);
         // What it was before an exec, or a process of the same number that was killed.
-        self.slots.iter().filter(|slot| slot.pid.load(Ordering::Relaxed) == pid).for_each(|slot| self.free(slot));
+        self.slots
+            .iter()
+            .filter(|slot| slot.pid.load(Ordering::Relaxed) == pid)
+            .for_each(|slot| self.free(slot));
         for _ in 0..2 {
             for slot in &self.slots {
                 if slot.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -202,14 +204,7 @@ impl Board {
     }
 
     fn free(&self, slot: &Slot) {
-        let counts = [
-            &slot.came_back,
-            &slot.went_out,
-            &slot.ahead,
-            &slot.behind,
-            &slot.rescued,
-            &slot.time,
-        ];
+        let counts = [&slot.came_back, &slot.went_out, &slot.ahead, &slot.behind, &slot.rescued, &slot.time];
         for (sum, count) in self.ended.iter().zip(counts) {
             sum.fetch_add(count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -240,8 +235,7 @@ impl Board {
     /// A sum over processes that run and those that have ended: 0 came back, 1 went out, 2 ahead, 3 behind, 4 rescued, 5 time.
     pub fn sum(&self, which: usize) -> u64 {
         let of = |slot: &Slot| {
-            let all =
-                [&slot.came_back, &slot.went_out, &slot.ahead, &slot.behind, &slot.rescued, &slot.time];
+            let all = [&slot.came_back, &slot.went_out, &slot.ahead, &slot.behind, &slot.rescued, &slot.time];
             all.get(which).map_or(0, |count| count.load(Ordering::Relaxed))
         };
         let ended = self.ended.get(which).map_or(0, |count| count.load(Ordering::Relaxed));

@@ -137,7 +137,9 @@ impl Server {
             (Place::Here | Place::Leaving, Place::Here | Place::Leaving) => true,
             _ => false,
         };
-        let below = (1..u64::from(window)).take_while(|below| page - below * PAGE >= start && belongs(*below)).count();
+        let below = (1..u64::from(window))
+            .take_while(|below| page - below * PAGE >= start && belongs(*below))
+            .count();
         page - below as u64 * PAGE
     }
 
@@ -281,9 +283,10 @@ impl Server {
     /// be moved before all has been told, so nobody sees the difference.
     fn heard(&mut self, what: Late) {
         let (start, end) = what.place();
-        let taken = matches!(what, Late::Moved(..))
-            && self.ranges.from(start).is_some_and(|range| range.start < end);
-        let waits = taken || self.late.iter().flatten().any(|other| other.place().0 < end && other.place().1 > start);
+        let taken =
+            matches!(what, Late::Moved(..)) && self.ranges.from(start).is_some_and(|range| range.start < end);
+        let waits =
+            taken || self.late.iter().flatten().any(|other| other.place().0 < end && other.place().1 > start);
         match self.late.iter_mut().find(|free| free.is_none()) {
             Some(free) if waits => *free = Some(what),
             _ => self.apply(what),

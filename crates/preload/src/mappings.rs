@@ -39,7 +39,8 @@ impl Server {
             let last = self.text[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let mut from = 0;
             while from < last {
-                let stop = self.text[from..last].iter().position(|byte| *byte == b'\n').map_or(last, |n| from + n);
+                let stop =
+                    self.text[from..last].iter().position(|byte| *byte == b'\n').map_or(last, |n| from + n);
                 if let Some(found) = eligible(&self.text[from..stop]) {
                     if found.0 != whole.1 {
                         self.watch_range(whole);
@@ -152,7 +153,10 @@ mod tests {
             line("7f0000000000-7f0000200000 rw-p 00000000 00:00 0 "),
             Some((0x7f00_0000_0000, 0x7f00_0020_0000))
         );
-        assert_eq!(line("55d0-55e0 rw-p 00000000 00:00 0                          [heap]"), Some((0x55d0, 0x55e0)));
+        assert_eq!(
+            line("55d0-55e0 rw-p 00000000 00:00 0                          [heap]"),
+            Some((0x55d0, 0x55e0))
+        );
         assert!(line("55d0-55e0 rw-p 00000000 00:00 0   [anon: a name]").is_some());
         for other in [
             "7f00-7f10 rw-p 00000000 00:00 0 [stack]",

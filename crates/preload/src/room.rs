@@ -257,11 +257,11 @@ mod tests {
     #[test]
     fn what_waits_is_written_in_order_and_told_when_it_cannot_be() {
         // SAFETY: memory of this size that is never unmapped; it is shared as atomics.
-        let shared: &'static Shared = unsafe {
-            area::at(sys::memory(size_of::<Shared>() as u64, Kind::Shared).expect("memory"))
-        };
+        let shared: &'static Shared =
+            unsafe { area::at(sys::memory(size_of::<Shared>() as u64, Kind::Shared).expect("memory")) };
         let path = std::env::temp_dir().join(std::format!("tiercel-room-{}", std::process::id()));
-        let file = std::fs::File::options().create_new(true).read(true).write(true).open(&path).expect("a file");
+        let file =
+            std::fs::File::options().create_new(true).read(true).write(true).open(&path).expect("a file");
         let mut room = Room::new(shared, 2, File(file.as_raw_fd() as u32)).expect("a room");
         assert_eq!((room.left(), room.is_empty()), (BATCH, true));
         for page in 0..BATCH + 3 {

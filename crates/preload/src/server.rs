@@ -223,7 +223,8 @@ impl Server {
             return;
         }
         let (room, end) = self.room.range();
-        let ready = sys::forget(room, end - room).and_then(|()| guard::register(self.guard, room, end - room));
+        let ready =
+            sys::forget(room, end - room).and_then(|()| guard::register(self.guard, room, end - room));
         if let Err(error) = ready {
             gate.store(0, Ordering::Release);
             fail(&self.start, Why::Faults, error);
@@ -272,7 +273,9 @@ impl Server {
 
     /// Whether the program has needed far less than its limit for a while, with nothing away.
     fn is_calm(&mut self) -> bool {
-        if self.away > 0 || self.start.board.resident() * 4 > self.start.board.fast.load(Ordering::Relaxed) * 3 {
+        if self.away > 0
+            || self.start.board.resident() * 4 > self.start.board.fast.load(Ordering::Relaxed) * 3
+        {
             self.calm_since = self.turn;
         }
         self.turn.wrapping_sub(self.calm_since) > 400

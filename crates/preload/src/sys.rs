@@ -437,8 +437,20 @@ pub struct Run {
 pub fn present(pagemap: File, start: u64, end: u64, runs: &mut [Run]) -> Result<usize, Errno> {
     const PRESENT: u64 = 1 << 3;
     const ZEROS: u64 = 1 << 5;
-    let mut words =
-        [96, 0, start, end, 0, runs.as_mut_ptr() as u64, runs.len() as u64, 0, ZEROS, PRESENT | ZEROS, 0, PRESENT];
+    let mut words = [
+        96,
+        0,
+        start,
+        end,
+        0,
+        runs.as_mut_ptr() as u64,
+        runs.len() as u64,
+        0,
+        ZEROS,
+        PRESENT | ZEROS,
+        0,
+        PRESENT,
+    ];
     ioctl(pagemap, 0xc060_6610, &mut words).map(|count| (count as usize).min(runs.len()))
 }
 

@@ -128,7 +128,10 @@ impl Table {
 
     /// How hot a span is.
     pub fn heat(&self, address: u64) -> u32 {
-        self.leaf(address).and_then(|leaf| leaf.heat.get((address % LEAF / SPAN) as usize)).copied().unwrap_or(0)
+        self.leaf(address)
+            .and_then(|leaf| leaf.heat.get((address % LEAF / SPAN) as usize))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Makes a span hotter, or colder.
@@ -147,7 +150,8 @@ impl Table {
 
     /// Notes that pages of a span are given up now.
     pub fn note_given_up(&mut self, address: u64, turn: u32) {
-        let noted = self.made(address).and_then(|leaf| leaf.given_up.get_mut((address % LEAF / SPAN) as usize));
+        let noted =
+            self.made(address).and_then(|leaf| leaf.given_up.get_mut((address % LEAF / SPAN) as usize));
         if let Some(noted) = noted {
             *noted = turn;
         }
@@ -164,9 +168,10 @@ mod tests {
         let base = 0x7f12_3456_7000;
         assert_eq!(table.get(base), Place::Here);
         assert_eq!(table.noted(base, base + LEAF * 3), None);
-        for (at, place) in [Place::File(0), Place::Waiting(0), Place::Leaving, Place::File(MOST - 1), Place::Here]
-            .into_iter()
-            .enumerate()
+        for (at, place) in
+            [Place::File(0), Place::Waiting(0), Place::Leaving, Place::File(MOST - 1), Place::Here]
+                .into_iter()
+                .enumerate()
         {
             let page = base + at as u64 * PAGE;
             assert!(table.set(page, place));

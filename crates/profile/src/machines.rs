@@ -4,7 +4,7 @@ use tiercel_core::{Machine, MachineError};
 use tiercel_workload::spelling::nearest;
 
 /// Every shipped machine: its name, and its file.
-pub const ALL: [(&str, &str); 11] = [
+pub const ALL: [(&str, &str); 19] = [
     ("optane-autotm", include_str!("../../../machines/optane-autotm.toml")),
     ("optane-cachedarrays", include_str!("../../../machines/optane-cachedarrays.toml")),
     ("optane-sentinel", include_str!("../../../machines/optane-sentinel.toml")),
@@ -14,6 +14,14 @@ pub const ALL: [(&str, &str); 11] = [
     ("v100", include_str!("../../../machines/v100.toml")),
     ("rtx6000", include_str!("../../../machines/rtx6000.toml")),
     ("h200", include_str!("../../../machines/h200.toml")),
+    ("h100", include_str!("../../../machines/h100.toml")),
+    ("a100-80gb", include_str!("../../../machines/a100-80gb.toml")),
+    ("a100-40gb", include_str!("../../../machines/a100-40gb.toml")),
+    ("rtx3090", include_str!("../../../machines/rtx3090.toml")),
+    ("rtx4090", include_str!("../../../machines/rtx4090.toml")),
+    ("rtx5090", include_str!("../../../machines/rtx5090.toml")),
+    ("l40s", include_str!("../../../machines/l40s.toml")),
+    ("a10g", include_str!("../../../machines/a10g.toml")),
     ("cxl", include_str!("../../../machines/cxl.toml")),
     ("dram-throttled", include_str!("../../../machines/dram-throttled.toml")),
 ];

@@ -58,7 +58,7 @@ fn a_name_that_is_nearly_right_is_recognised() {
     let error = machines::named("optane-autotn").unwrap_err().to_string();
     expect!["no machine `optane-autotn`; did you mean `optane-autotm`?"].assert_eq(&error);
     let error = machines::named("quantum-foam").unwrap_err().to_string();
-    expect!["no machine `quantum-foam`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, rtx6000, h200, cxl, dram-throttled"].assert_eq(&error);
+    expect!["no machine `quantum-foam`; there are optane-autotm, optane-cachedarrays, optane-sentinel, redl, optane-4tier, optane-4tier-emulated, v100, rtx6000, h200, h100, a100-80gb, a100-40gb, rtx3090, rtx4090, rtx5090, l40s, a10g, cxl, dram-throttled"].assert_eq(&error);
 }
 
 /// Its rates were set to these two times: this keeps them there.

@@ -19,14 +19,16 @@
 //! | `scheduling.rs` | from that trace to acts that a compiler writes into the program |
 
 mod books;
+pub mod clock;
 mod ledger;
 mod planning;
 mod recording;
+pub mod report;
 mod scheduling;
 
 pub use books::{Books, BooksError, Storage, Task};
 pub use ledger::{Ledger, Order};
-pub use tiercel_plan::{Act, Schedule};
 pub use planning::{Decided, FollowError, decide, on_demand, with_capacities};
 pub use recording::{Operation, Recording, Role, StorageInfo};
 pub use scheduling::{Allowed, Scheduled, schedule};
+pub use tiercel_plan::{Act, Schedule};

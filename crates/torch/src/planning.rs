@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tiercel_core::{Bytes, Machine, Nanos, TierId};
-use tiercel_plan::{Act, Joint, PlanError, Request, Schedule, joint};
+use tiercel_plan::{Act, Joint, Plan, PlanError, Request, Schedule, joint};
 use tiercel_policies::UnifiedMemory;
 use tiercel_sim::Roofline;
 use tiercel_systems::{
-    Options, Recording, Setting, System, SystemError, Times, named, simulate_prepared,
+    Options, Planned, Recording, Run, Setting, System, SystemError, Times, named, planning, simulate_prepared,
 };
 use tiercel_workload::{Lifetimes, Trace};
 
 use crate::books::{Books, BooksError};
 
 /// What a system has decided of a trace, and what is expected of it. It is data alone: it may be made on another thread.
+#[derive(Clone)]
 pub struct Decided {
     trace: Arc<Trace>,
     machine: Machine,
@@ -25,6 +26,10 @@ pub struct Decided {
     options: Options,
     /// What is to be done step by step, where the system says so: Tiercel's own does.
     pub schedule: Option<Schedule>,
+    /// The same as a plan for a trace in which kernels run again, to be simulated.
+    plan: Option<(Plan, Arc<Trace>)>,
+    /// The fast memory that the decisions keep to.
+    pub limit: Bytes,
     /// The time that an iteration should take.
     pub predicted: Nanos,
     /// The same with everything in fast memory.
@@ -72,12 +77,14 @@ pub fn decide(
     let peak = Lifetimes::new(&recorded).peak().1;
     if system.name == tiercel_systems::DEFAULT {
         let request = Request { again, seeded: true, places: false, time, seed, ..Request::default() };
-        let Joint { schedule, .. } = joint(&recorded, machine, &times, &request)?;
+        let Joint { schedule, plan, repeated, .. } = joint(&recorded, machine, &times, &request)?;
         let (fetched, evicted) = crossing(&schedule, &recorded);
         return Ok(Decided {
             predicted: Nanos(schedule.iteration_ns as u64),
             bound: Some(Nanos(schedule.bound_ns as u64)),
             schedule: Some(schedule),
+            plan: Some((plan, Arc::new(repeated.trace))),
+            limit: machine.tiers[0].capacity,
             machine: machine.clone(),
             trace: recorded,
             system,
@@ -98,6 +105,8 @@ pub fn decide(
     let moved = run.iterations.last();
     Ok(Decided {
         schedule: None,
+        plan: None,
+        limit: machine.tiers[0].capacity,
         predicted: run.time(),
         fetched: moved.map_or(Bytes::ZERO, |i| i.fetched),
         evicted: moved.map_or(Bytes::ZERO, |i| i.evicted),
@@ -133,6 +142,41 @@ impl Decided {
         let setting = Setting::new(&self.trace, &self.machine, &times).with(self.options);
         let prepared = self.system.prepare(&setting)?;
         Books::following(&self.machine, prepared.policy, Arc::clone(&self.trace), prepared.lookahead)
+    }
+
+    /// What is expected to happen when the decisions are followed: a simulated run of one iteration, with its events.
+    pub fn simulate(&self) -> Result<Run, SystemError> {
+        let times = Times::new(Roofline);
+        let (trace, machine) = (self.played(), self.addresses());
+        let setting = Setting::new(trace, &machine, &times).with(self.options);
+        let prepared = match &self.plan {
+            Some((plan, trace)) => {
+                let plan = plan.clone();
+                planning::play(Planned { plan, solve: None, met: false, adaptive: false }, trace, &machine)?
+            }
+            None => self.system.prepare(&setting)?,
+        };
+        simulate_prepared(self.system.name, prepared, &setting, 1, Recording::On)
+    }
+
+    /// What is played: the recorded iteration, or the same with kernels that run again.
+    pub fn played(&self) -> &Arc<Trace> {
+        self.plan.as_ref().map_or(&self.trace, |(_, trace)| trace)
+    }
+
+    /// How many tensors move and how many kernels run again; nothing where the system decides while it runs.
+    pub fn changes(&self) -> Option<(usize, usize)> {
+        let (plan, trace) = self.plan.as_ref()?;
+        Some((plan.moves.len(), trace.kernels.len() - self.trace.kernels.len()))
+    }
+
+    /// A plan counts bytes and gives no places, so it is simulated with more addresses than bytes: no place is refused because
+    /// other places are in pieces.
+    fn addresses(&self) -> Machine {
+        match self.plan {
+            Some(_) => with_capacities(&self.machine, &[Bytes(self.limit.0.saturating_mul(2))]),
+            None => self.machine.clone(),
+        }
     }
 }
 

@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let slow = match (&arguments.slow, arguments.fast) {
         (None, _) if arguments.mechanism.is_some() => {
             let message = "--mechanism is for DRAM and a disk: give --fast SIZE and --slow swap|file:PATH";
-            return Err(Failure::usage(message.to_string()));
+            return Err(Failure::usage(message.to_string()).into());
         }
         (None, _) => return nodes::run(arguments),
         (Some(_), None) => {
@@ -166,7 +166,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
             _ => None,
         };
         if let Some(wrong) = wrong {
-            return Err(Failure::usage(wrong.to_string()));
+            return Err(Failure::usage(wrong.to_string()).into());
         }
     }
     let target = match (arguments.pid, &arguments.cgroup) {

@@ -201,7 +201,11 @@ fn trackers() -> Vec<Facility> {
 
 fn preload() -> Facility {
     match super::preload::usable() {
-        Ok(()) => facility("a preloaded library", true, "userfaultfd hears of forks and moves pages, /proc has mappings (Linux 6.11)"),
+        Ok(()) => facility(
+            "a preloaded library",
+            true,
+            "userfaultfd hears of forks and moves pages, /proc has mappings (Linux 6.11)",
+        ),
         Err(error) => needing(
             facility("a preloaded library", false, error.to_string()),
             Capability::Ptrace,
@@ -267,7 +271,10 @@ pub fn look() -> Report {
         ));
     }
     if plan.len() == 1 && nodes.len() <= 1 {
-        plan.push("no swap, none may be turned on, and no library can be preloaded: programs cannot be kept here".to_string());
+        plan.push(
+            "no swap, none may be turned on, and no library can be preloaded: programs cannot be kept here"
+                .to_string(),
+        );
     }
     Report { kernel, facilities, plan }
 }

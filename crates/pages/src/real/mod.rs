@@ -172,7 +172,9 @@ impl KeepError {
     /// Whether it is the kernel's swap, or a limit for it, that cannot be had here; what is wrong otherwise is wrong anyway.
     pub fn is_for_want_of_swap(&self) -> bool {
         match self {
-            KeepError::MaySwap | KeepError::NoGroups | KeepError::Group { .. } | KeepError::Limit { .. } => true,
+            KeepError::MaySwap | KeepError::NoGroups | KeepError::Group { .. } | KeepError::Limit { .. } => {
+                true
+            }
             // A file system that cannot hold swap, or a machine that allows none.
             KeepError::SwapFile { error, .. } => matches!(
                 error.kind(),

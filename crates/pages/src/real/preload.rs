@@ -71,7 +71,9 @@ pub fn usable() -> Result<(), KeepError> {
     });
     if let Err(error) = asked {
         let error = io::Error::from_raw_os_error(error.0);
-        return Err(KeepError::NoPreload(format!("/proc/self/maps cannot be asked for mappings (Linux 6.11): {error}")));
+        return Err(KeepError::NoPreload(format!(
+            "/proc/self/maps cannot be asked for mappings (Linux 6.11): {error}"
+        )));
     }
     match sys::guard::new() {
         Ok(guard) => {
@@ -107,7 +109,9 @@ fn folder(slow: &Path) -> Result<PathBuf, KeepError> {
 
 /// The processes that use a folder of ours.
 pub fn users(folder: &Path) -> Vec<u32> {
-    let Ok(file) = File::options().read(true).write(true).open(folder.join("board")) else { return Vec::new() };
+    let Ok(file) = File::options().read(true).write(true).open(folder.join("board")) else {
+        return Vec::new();
+    };
     if file.metadata().map_or(0, |meta| meta.len()) < BYTES {
         return Vec::new();
     }
@@ -144,7 +148,9 @@ fn check(options: &Options) -> Result<(Vec<OsString>, PathBuf, u64), KeepError> 
         ));
     };
     let Slow::File(path) = &options.slow else {
-        return Err(KeepError::NoPreload("it writes to a file: name one with `--slow file:/path`".to_string()));
+        return Err(KeepError::NoPreload(
+            "it writes to a file: name one with `--slow file:/path`".to_string(),
+        ));
     };
     let bad = |error| KeepError::SlowFile { path: path.clone(), error };
     let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -186,8 +192,11 @@ impl Preloaded {
                 return Err(error);
             }
         };
-        let mechanism =
-            format!("a preloaded library (userfaultfd), up to {} MiB a process beside {}", bytes >> 20, path.display());
+        let mechanism = format!(
+            "a preloaded library (userfaultfd), up to {} MiB a process beside {}",
+            bytes >> 20,
+            path.display()
+        );
         Ok(Box::new(Preloaded {
             child,
             board,
@@ -231,7 +240,10 @@ impl Preloaded {
             let error = slot.write_error.load(Ordering::Relaxed);
             if error != 0 {
                 let error = io::Error::from_raw_os_error(error as i32);
-                news.push((pid, format!("has more in memory than it should, its file cannot take more: {error}")));
+                news.push((
+                    pid,
+                    format!("has more in memory than it should, its file cannot take more: {error}"),
+                ));
             }
             if slot.raw_forks.load(Ordering::Relaxed) > 0 {
                 let what = "has children that it forked without the C library; they are left alone, with all of their memory";
@@ -334,7 +346,8 @@ impl Kept for Preloaded {
             state.streams += slot.streams.load(Ordering::Relaxed) as usize;
         }
         // The map of the largest process: address spaces cannot be drawn over one another.
-        let size = |slot: &&board::Slot| slot.resident.load(Ordering::Relaxed) + slot.away.load(Ordering::Relaxed);
+        let size =
+            |slot: &&board::Slot| slot.resident.load(Ordering::Relaxed) + slot.away.load(Ordering::Relaxed);
         if let Some(slot) = self.board.used().max_by_key(size).filter(|_| parts > 0) {
             for (at, part) in slot.map.iter().enumerate() {
                 let to = &mut state.map[at * parts / PARTS];
