@@ -38,11 +38,11 @@ class Gpt(nn.Module):
         return self.head(self.norm(y))
 
 
-def learn(text: torch.Tensor, letters: int, steps: int, delayed: int | None, seed: int) -> dict:
+def learn(text: torch.Tensor, letters: int, steps: int, delayed: int | None, seed: int, rate: float) -> dict:
     """Trains, and says how well the last tenth of the text, which it has not seen, is known."""
     torch.manual_seed(seed)
     model = Gpt(letters)
-    optimizer = OffloadAdamW(model.parameters(), lr=1e-3, delayed_after=delayed)
+    optimizer = OffloadAdamW(model.parameters(), lr=rate, delayed_after=delayed)
     split = len(text) * 9 // 10
     random = torch.Generator().manual_seed(seed)
 
@@ -75,6 +75,7 @@ def main() -> None:
     arguments.add_argument("book")
     arguments.add_argument("--steps", type=int, default=1000)
     arguments.add_argument("--delayed-after", type=int, default=40)
+    arguments.add_argument("--rate", type=float, default=1e-3, help="the learning rate")
     arguments.add_argument("--seed", type=int, default=0)
     options = arguments.parse_args()
     with open(options.book, encoding="utf-8", errors="replace") as file:
@@ -82,8 +83,8 @@ def main() -> None:
     known = sorted(set(book))
     number = {letter: index for index, letter in enumerate(known)}
     text = torch.tensor([number[letter] for letter in book])
-    exact = learn(text, len(known), options.steps, None, options.seed)
-    late = learn(text, len(known), options.steps, options.delayed_after, options.seed)
+    exact = learn(text, len(known), options.steps, None, options.seed, options.rate)
+    late = learn(text, len(known), options.steps, options.delayed_after, options.seed, options.rate)
     print(json.dumps({"letters": len(text), "in_time": exact, "delayed": late}))
     for name in ("last_50", "unseen"):
         print(f"{name}: {exact[name]:.4f} in time, {late[name]:.4f} a step late: {late[name] / exact[name] - 1:+.2%}")

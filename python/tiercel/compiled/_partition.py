@@ -49,7 +49,7 @@ class Partitioner(CustomPartitionerFn):
             return Program(*cut, kwargs["num_fwd_outputs"], self.rates, self.least)
 
         try:
-            room = self.room.for_program(gm, self.line)
+            room = self.room.for_program(gm, kwargs.get("static_lifetime_input_indices") or (), self.line)
             decision = decide(cut, look, self.machine, room, self.slow, self.seconds)
             self.moves += insert(decision, self.moves)
             keep(decision, len(self.decisions))

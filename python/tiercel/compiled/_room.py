@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 import torch.fx as fx
@@ -31,8 +31,9 @@ class Room:
             return torch.cuda.memory_allocated(self.device) + states_to_come(self.device)
         return max(sum(given.values()), parameters_there(self.device)) + states_there(self.device) + states_to_come(self.device) + kept
 
-    def for_program(self, gm: fx.GraphModule, line: Any) -> int:
-        """The bytes that a program may use beside what is there anyway. What other programs keep may leave."""
+    def for_program(self, gm: fx.GraphModule, lasting: Sequence[int], line: Any) -> int:
+        """The bytes that a program may use beside what is there anyway. What other programs keep may leave.
+        ``lasting`` are the positions of parameters and buffers among its inputs."""
         look_for_optimizers()
         inputs = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder" and not node.name.startswith("tangents")]
         given = sum(_bytes(value, self.device) for value in inputs)
@@ -40,7 +41,7 @@ class Room:
         if self.device.type == "cuda":
             held = max(torch.cuda.memory_allocated(self.device) - line.resident(), given)
         else:
-            own = sum(_bytes(value, self.device) for value in inputs if isinstance(value, torch.nn.Parameter))
+            own = sum(_bytes(inputs[at], self.device) for at in lasting if at < len(inputs))
             held = given - own + max(own, parameters_there(self.device)) + states_there(self.device)
         return self.usable() - held - states
 
