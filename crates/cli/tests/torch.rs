@@ -54,7 +54,7 @@ fn the_trace_that_python_writes_is_planned() {
         format!("echo \"$@\" > {asked}; grep -q 'name = \"rtx4090\"' \"$5\" || exit 3; cp {trace} \"$7\"");
     let python = interpreter(&folder, &script);
     let how = ["--torch", "train:make", "--batch", "4", "--python", &python, "--machine", "rtx4090"];
-    let output = tiercel(&[&["plan"], &how[..], &["--fast", "16MiB"]].concat());
+    let output = tiercel(&[&["plan"], &how[..], &["--fast", "20MiB"]].concat());
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("linear on rtx4090") && said.contains("of the peak of 20 MiB"), "{said}");
@@ -91,7 +91,7 @@ fn what_keeps_python_from_it_is_said() {
     assert!(said.contains("no size `--image` of a PyTorch step; it has --batch"), "{said}");
     let (status, said) = complaint(&["plan"]);
     assert_eq!(status, Some(2));
-    assert!(said.contains("NET|FILE") && said.contains("--torch"), "{said}");
+    assert!(said.contains("NET|FILE"), "{said}");
     let (status, _) = complaint(&["plan", "vgg19", "--torch", "train:make"]);
     assert_eq!(status, Some(2));
 }
