@@ -89,9 +89,9 @@ pub fn contest(title: &str, summary: &str, found: &Comparison) -> String {
         );
     }
     let line = left + found.roofline.floor() / most * width * 0.88;
-    let _ = write!(
+    let _ = writeln!(
         html,
-        "<line x1=\"{line:.1}\" x2=\"{line:.1}\" y1=\"0\" y2=\"{height}\" stroke=\"#c0392b\" stroke-width=\"2\"/></svg></html>\n"
+        "<line x1=\"{line:.1}\" x2=\"{line:.1}\" y1=\"0\" y2=\"{height}\" stroke=\"#c0392b\" stroke-width=\"2\"/></svg></html>"
     );
     html
 }

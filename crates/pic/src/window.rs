@@ -12,6 +12,9 @@ use crate::simd::Real;
 use crate::simulation::Simulation;
 use crate::store::Use;
 
+/// Which end of their memory particles use, how many each cell has, and their numbers.
+pub(crate) type Unpacked<R> = (bool, Vec<u32>, Vec<Single<R>>);
+
 impl<R: Real> Simulation<R> {
     /// Moves the window on by a layer: the first is dropped, a new one begins at the end, and the particles of those that
     /// come within are put in. Only layers that begin anew are written.
@@ -107,7 +110,7 @@ impl<R: Real> Simulation<R> {
         &self,
         tile: usize,
         reader: &mut Reader<'_>,
-    ) -> Result<(bool, Vec<u32>, Vec<Single<R>>), PicError> {
+    ) -> Result<Unpacked<R>, PicError> {
         let cells = self.setup.grid.extent(tile).1.iter().product();
         let high = reader.count()? != 0;
         let counts: Result<Vec<u32>, PicError> =

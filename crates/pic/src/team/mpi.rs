@@ -89,9 +89,10 @@ impl Mpi {
         let library = NAMES.iter().find_map(open).ok_or_else(|| {
             format!("no MPI was found: none of {}; Debian has one in libopenmpi3", NAMES.join(", "))
         })?;
-        // SAFETY: what is asked for are addresses of Open MPI's objects, which are not followed here; MPICH has none of that name.
         let object = |name: &str| {
-            unsafe { library.get::<*const c_void>(name.as_bytes()) }.ok().map(|at| at.into_raw() as usize)
+            // SAFETY: what is asked for are addresses of Open MPI's objects, which are not followed here; MPICH has none of that name.
+            let found = unsafe { library.get::<*const c_void>(name.as_bytes()) };
+            found.ok().map(|at| at.into_raw() as usize)
         };
         let open_mpi = object("ompi_mpi_comm_world\0").zip(object("ompi_mpi_byte\0"));
         // MPICH's numbers are part of the interface that its kin share.
