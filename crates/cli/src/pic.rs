@@ -150,7 +150,7 @@ fn amount(fast: Fast) -> Amount {
 pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let arguments = match &arguments.what {
         What::Run(arguments) => arguments,
-        What::Compare(arguments) => return Ok(compare::run(arguments)?),
+        What::Compare(arguments) => return compare::run(arguments),
         What::Bench(arguments) => return Ok(bench::run(arguments)?),
     };
     let deck = read(&arguments.deck, arguments.answer.seed)?;

@@ -163,7 +163,17 @@ mod tests {
     fn link(speeds: &[f64]) -> Link {
         let curve = speeds.iter().enumerate().map(|(at, speed)| (at as u32 + 1, Bandwidth(*speed))).collect();
         let (from, to) = (TierId(0), TierId(1));
-        Link { from, to, latency: Nanos::ZERO, spacing: None, curve, threads: 1, busy: 1.0 }
+        Link {
+            from,
+            to,
+            latency: Nanos::ZERO,
+            spacing: None,
+            curve,
+            threads: 1,
+            busy: 1.0,
+            bus: None,
+            via: Default::default(),
+        }
     }
 
     /// Like a socket with persistent memory: writing peaks at few threads, reading scales. In, and out.
