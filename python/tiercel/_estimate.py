@@ -14,6 +14,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from . import _tiercel
 from ._dry import Step, dry_run
+from ._room import limit_for, usable
 
 Size = Union[str, int]
 _show = _tiercel.show_bytes
@@ -41,16 +42,6 @@ class Batches(NamedTuple):
     at_all: int
 
 
-def room(limit: int, device: str) -> int:
-    """What a plan may use under a limit, as in a session: what is small is not in it, and an allocator loses some."""
-    return limit if device == "cpu" else max(1, int(limit * 0.93) - (64 << 20))
-
-
-def _limit_for(nbytes: int, device: str) -> int:
-    """The least limit under which so much may be handed out."""
-    return nbytes if device == "cpu" else int((nbytes + (64 << 20)) / 0.93) + 1
-
-
 def _times(machine: str, step: Step) -> list[int]:
     return _tiercel.kernel_times(machine, [tuple(call)[:7] for call in step.calls])
 
@@ -72,7 +63,7 @@ class Estimate:
         wanted = [(sum(pieces.sizes[s] for s in {*k["reads"], *k["writes"]}), k["op"]) for k in kernels]
         self._largest, self.largest_operation = max(wanted, default=(0, ""))
         #: Below this limit an operation's own operands do not fit.
-        self.impossible_below = _limit_for(self._largest, self.device)
+        self.impossible_below = limit_for(self._largest, self.device != "cpu")
         self.points: list[Point] = []
         self.refused: dict[int, str] = {}
         #: The least limit that was found within the share of all-fast speed that was asked for, and the least with a plan.
@@ -90,7 +81,7 @@ class Estimate:
             return known
         recording, _ = self._pieces.recording(self._times, self._least)
         try:
-            plan = recording.plan(self._text, [room(nbytes, self.device), self._slow], "tiercel", True, self._seconds, self._seed)
+            plan = recording.plan(self._text, [usable(nbytes, self.device != "cpu"), self._slow], "tiercel", True, self._seconds, self._seed)
         except RuntimeError as error:
             self.refused[nbytes] = str(error)
             return None
@@ -111,7 +102,7 @@ class Estimate:
 
     def curve(self, shares: tuple[float, ...]) -> None:
         """Plans for these shares of the peak, then looks for the least limits between them."""
-        whole = _limit_for(self.peak, self.device)
+        whole = limit_for(self.peak, self.device != "cpu")
         for share in shares:
             limit = int(whole * share)
             if limit >= self.impossible_below:
@@ -253,7 +244,7 @@ def _largest(one: Callable[[int], Estimate], batch: int, limit: int, within: flo
 
     def plain(size: int) -> bool:
         found = at(size)
-        return found.peak <= room(limit, found.device)
+        return found.peak <= usable(limit, found.device != "cpu")
 
     def planned(size: int, most: float) -> bool:
         if plain(size):

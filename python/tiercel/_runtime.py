@@ -21,6 +21,7 @@ from ._demand import Demand, elapsed
 from ._devices import mover
 from ._following import Following
 from ._operations import Kind, cut, kind_of, pieces, result_sizes
+from ._room import SHARE, usable
 from ._script import Script, of_books, of_schedule
 from ._sequence import Seen, Sequence, Touched
 from ._storages import Entry, Storages
@@ -81,7 +82,7 @@ class Runtime:
         self.recording: Any = None
         self.prediction: Optional[dict] = None
         #: The part of the limit that plans may use; less where an allocator loses more to pieces.
-        self.share = 0.93
+        self.share = SHARE
         #: Iterations in which memory was short though the plan fits.
         self.short = 0
         self.retries_before = 0
@@ -116,9 +117,7 @@ class Runtime:
 
     def room(self) -> int:
         """What plans may use: the limit, less what is too small to count and what an allocator loses."""
-        if not self.on_gpu:
-            return self.limit
-        return max(self.least, int(self.limit * self.share) - (64 << 20))
+        return max(self.least, usable(self.limit, self.on_gpu, self.share))
 
     # --- operations ---
 
