@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tiercel_core::{Backing, Bandwidth, Bytes, Link, Machine, Nanos, Tier, TierId};
+use tiercel_core::{Backing, Bandwidth, Bytes, Link, Machine, Nanos, Policy, Tier, TierId};
 
 use crate::error::PicError;
 use crate::paged::{Keeps, Paged};
 use crate::placement::{Cached, Ferry, Fixed, Zones};
 use crate::simulation::Passes;
-use crate::store::Placement;
+use crate::store::{Housed, Placement};
 
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum System {
     FirstTouch,
     /// Fast memory as a cache of the slow one.
     MemoryMode,
+    /// IAL, an operating system that moves hot pages.
+    Ial,
     /// Fields in fast memory, particles in slow memory.
     Static,
     /// WarpX-PM.
@@ -32,11 +34,12 @@ pub enum System {
 
 impl System {
     /// All systems by name.
-    pub const ALL: [(&'static str, System); 7] = [
+    pub const ALL: [(&'static str, System); 8] = [
         ("all-fast", System::AllFast),
         ("slow-only", System::SlowOnly),
         ("first-touch", System::FirstTouch),
         ("memory-mode", System::MemoryMode),
+        ("ial", System::Ial),
         ("static", System::Static),
         ("warpx-pm", System::WarpxPm),
         ("tiercel", System::Tiercel),
@@ -94,12 +97,20 @@ pub struct Wired {
     pub batch: Option<Bytes>,
 }
 
+/// Makes a policy by its name, of those that are not particles' own: whoever runs a deck knows them, and this crate does not.
+pub type House = fn(&str) -> Option<Box<dyn Policy>>;
+
 /// How many batches there is room for in the migration zone: one arrives while another is worked on, and one leaves.
 const BATCHES: u64 = 3;
 
 impl System {
     /// Wires the system up for so much fast memory.
     pub fn wire(self, needs: &Needs, machine: &Machine) -> Result<Wired, PicError> {
+        self.wire_with(needs, machine, |_| None)
+    }
+
+    /// The same, with policies of the house.
+    pub fn wire_with(self, needs: &Needs, machine: &Machine, house: House) -> Result<Wired, PicError> {
         let (fast, slow) = (machine.tiers[0].capacity, machine.slowest());
         let slow_tier = machine.tier(slow);
         if !slow_tier.computable
@@ -121,6 +132,16 @@ impl System {
             System::SlowOnly => Wired { placement: fixed("slow-only", &[slow]), ..two },
             System::FirstTouch => Wired { placement: fixed("first-touch", &[TierId(0), slow]), ..two },
             System::MemoryMode => Wired { placement: Box::new(Cached::new(fast)), ..two },
+            System::Ial => {
+                let unusable = |why| PicError::Unusable { system: self, why };
+                if !slow_tier.computable {
+                    return Err(unusable(
+                        "it moves pages of memories that kernels work on, and a file is none",
+                    ));
+                }
+                let policy = house("ial").ok_or(unusable("its policy is not here"))?;
+                Wired { placement: Box::new(Housed(policy)), ..two }
+            }
             System::Static => {
                 let Needs { metadata, temporaries, fields, .. } = *needs;
                 let zones = Zones { metadata, temporaries, migration: Bytes::ZERO, fields };
@@ -158,7 +179,7 @@ impl System {
             System::FirstTouch => Some(Keeps::First),
             System::MemoryMode => Some(Keeps::Last),
             System::Static => Some(Keeps::Fields),
-            System::AllFast | System::WarpxPm | System::Tiercel => None,
+            System::AllFast | System::Ial | System::WarpxPm | System::Tiercel => None,
         }
     }
 
