@@ -211,8 +211,13 @@ impl<R: Real> Scene<R> {
             staff.known = Some(rates::measured(&machine, opened)?);
         }
         let wired = options.system.wire_with(&needs, &machine, options.house)?;
-        let ways =
-            Ways { threads: options.threads, passes: wired.passes, batch: wired.batch, ..Ways::default() };
+        let ways = Ways {
+            threads: options.threads,
+            passes: wired.passes,
+            batch: wired.batch,
+            ahead: wired.ahead,
+            ..Ways::default()
+        };
         let (placement, setup) = (wired.placement, deck.setup.clone());
         let (mut simulation, resumed) = match &options.checkpoint {
             Some(path) if options.resume && path.exists() => {

@@ -95,6 +95,8 @@ pub struct Wired {
     pub passes: Passes,
     /// How many bytes of particles a kernel works on at most.
     pub batch: Option<Bytes>,
+    /// How many batches are on their way to fast memory while one is worked on.
+    pub ahead: usize,
 }
 
 /// Makes a policy by its name, of those that are not particles' own: whoever runs a deck knows them, and this crate does not.
@@ -102,6 +104,10 @@ pub type House = fn(&str) -> Option<Box<dyn Policy>>;
 
 /// How many batches there is room for in the migration zone: one arrives while another is worked on, and one leaves.
 const BATCHES: u64 = 3;
+
+/// The same at most where slow memory is a file, and ours decides: a disk answers late now and then, and several requests together sooner
+/// than one after the other.
+const QUEUED: u64 = 6;
 
 impl System {
     /// Wires the system up for so much fast memory.
@@ -122,6 +128,7 @@ impl System {
             placement: Box::new(Fixed { name: "", tiers: Vec::new() }),
             passes: Passes::Two,
             batch: None,
+            ahead: 1,
         };
         let fixed = |name, tiers: &[TierId]| Box::new(Fixed { name, tiers: tiers.to_vec() });
         let short = needs.temporaries + needs.metadata;
@@ -159,15 +166,18 @@ impl System {
                 )?;
                 let rest = fast.saturating_sub(short + needs.fields);
                 let batch = Bytes(rest.0 / (4 * BATCHES)).max(needs.tile);
-                let migration = Bytes(batch.0 * BATCHES + needs.tile.0 / 2);
+                let ours = self == System::Tiercel;
+                let most = if ours && !slow_tier.computable { QUEUED } else { BATCHES };
+                let batches = (rest.0.saturating_sub(needs.tile.0 / 2) / batch.0.max(1)).clamp(BATCHES, most);
+                let migration = Bytes(batch.0 * batches + needs.tile.0 / 2);
                 let Needs { metadata, temporaries, fields, .. } = *needs;
                 let zones = Zones { metadata, temporaries, migration, fields };
-                let ours = self == System::Tiercel;
                 let name = if ours { "tiercel" } else { "warpx-pm" };
                 let passes = if ours { Passes::One } else { Passes::Two };
                 let room = rest.saturating_sub(migration).0 as f64;
                 let stays = if ours { (room / needs.particles.0.max(1) as f64).min(1.0) } else { 0.0 };
-                Wired { placement: Box::new(Ferry::new(name, zones, stays)), passes, batch: Some(batch) }
+                let placement = Box::new(Ferry::new(name, zones, stays));
+                Wired { placement, passes, batch: Some(batch), ahead: batches as usize / 2 }
             }
         })
     }
@@ -190,7 +200,7 @@ impl System {
         self.enough(fast, reserve, "a tile at work and one on its way back, beside the fields around it,")?;
         let name = System::ALL.iter().find(|(_, system)| *system == self).map_or("", |(name, _)| name);
         let placement = Box::new(Paged::new(name, keeps, reserve));
-        Ok(Wired { placement, passes: Passes::Two, batch: Some(needs.tile) })
+        Ok(Wired { placement, passes: Passes::Two, batch: Some(needs.tile), ahead: 1 })
     }
 
     fn enough(self, fast: Bytes, wanted: Bytes, what: &'static str) -> Result<(), PicError> {

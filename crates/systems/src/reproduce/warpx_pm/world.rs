@@ -176,7 +176,7 @@ impl World {
         let house =
             |_: &str| -> Option<Box<dyn Policy>> { Some(Box::new(Ial::new(Nanos((5e9 / SCALE) as u64)))) };
         let wired = who.wire_with(&needs, &machine, house).map_err(|error| error.to_string())?;
-        let Wired { placement, passes, batch } = wired;
+        let Wired { placement, passes, batch, .. } = wired;
         let sim =
             Sim::with_times(machine.clone(), Both { cache: (who == System::MemoryMode).then_some(writes) });
         let mut world = World {
