@@ -328,7 +328,7 @@ fn a_simulation_repeats_itself_to_the_nanosecond() {
         let mut manager = Manager::new(machine.clone(), Sim::new(machine.clone()));
         let mut policy = Sentinel::new();
         let iterations = settle(&mut Executor::new(&trace), &mut manager, &mut policy);
-        (iterations, policy.steps(), policy.leaving(), manager.now(), manager.totals().clone())
+        (iterations, policy.steps(), policy.left(), manager.now(), manager.totals().clone())
     };
     let first = run();
     assert!(first.1.profiled == 1 && first.1.tried > 0, "{first:?}");
@@ -368,7 +368,7 @@ fn where_kernels_cannot_reach_slow_memory_nothing_is_tried() {
             outside += operands.iter().filter(|operand| m.home(operand.object) != Some(FAST)).count();
         };
         executor.iterate(&mut manager, &mut Watched { policy: &mut policy, look }).expect("it runs");
-        assert_eq!((outside, policy.steps().tried, policy.leaving()), (0, 0, 0), "{name}");
+        assert_eq!((outside, policy.steps().tried, policy.left()), (0, 0, 0), "{name}");
         println!("{name} {fraction}: {:?}, {} deviations", policy.cases(), policy.deviations() - before);
         assert!(policy.deviations() - before < 8 && policy.cases().late > 0, "{name} {fraction}");
     }

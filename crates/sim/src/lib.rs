@@ -422,6 +422,12 @@ fn copying(machine: &Machine, (from, to): (TierId, TierId)) -> f64 {
     machine.link(from, to).map_or(0.0, Link::cores).min(machine.cores().unwrap_or(0.0))
 }
 
+/// The share of all cores that are busy with a copy between two tiers; none where an engine moves the bytes, or where the
+/// machine does not say how many cores it has.
+pub fn cores_taken(machine: &Machine, between: (TierId, TierId)) -> f64 {
+    machine.cores().map_or(0.0, |cores| copying(machine, between) / cores)
+}
+
 /// How long it takes to copy `bytes` between two tiers with nothing else going on.
 pub fn copy_time(machine: &Machine, from: TierId, to: TierId, bytes: Bytes) -> Nanos {
     let mut sim = Sim::new(machine.clone());

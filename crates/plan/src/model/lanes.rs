@@ -20,6 +20,8 @@ pub(crate) struct Lanes {
     free: Vec<Vec<f64>>,
     /// For each link and kernel, what a nanosecond of copying delays the kernel.
     drag: Vec<Vec<f64>>,
+    /// For each link, the share of all cores that its copies keep busy.
+    taken: Vec<f64>,
     /// What a nanosecond of copying costs beside that.
     toll: f64,
 }
@@ -46,8 +48,15 @@ impl Lanes {
             tiers,
             free: vec![vec![0.0; steps]; tiers * tiers],
             drag: vec![vec![0.0; steps]; tiers * tiers],
+            taken: vec![0.0; tiers * tiers],
             toll: 0.0,
         };
+        for &(from, to) in &pairs {
+            lanes.taken[from.index() * tiers + to.index()] = sim::cores_taken(machine, (from, to));
+        }
+        // While a kernel waits, copies over all links together take no more than that time.
+        let all: f64 = lanes.taken.iter().sum();
+        lanes.taken.iter_mut().for_each(|taken| *taken /= all.max(1.0));
         for (step, (kernel, call)) in trace.kernels.iter().zip(&problem.calls).enumerate() {
             let alone = call.times[call.fastest()];
             let places = vec![TierId(0); kernel.reads.len() + kernel.writes.len()];
@@ -87,6 +96,12 @@ impl Lanes {
     /// Sets what a nanosecond of copying costs, wherever it is.
     pub(crate) fn toll(&mut self, toll: f64) {
         self.toll = toll;
+    }
+
+    /// The share of all cores that a copy over this link keeps busy, undisturbed. Kernels want all cores, so over an iteration
+    /// copies take at least so much of their own time from kernels, whenever they fly.
+    pub(crate) fn taken(&self, from: usize, to: usize) -> f64 {
+        self.taken[from * self.tiers + to]
     }
 
     /// For each link, what a nanosecond of copying takes from a kernel.

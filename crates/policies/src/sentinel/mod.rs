@@ -40,9 +40,9 @@ pub use need::{TooSmall, enough, lower_bound};
 use crate::moves::Pricing;
 use crate::recency::Recency;
 use crate::recording::{Key, Recorder};
-use flow::{Flows, Known};
+use flow::{Flows, Known, Ways};
 use interval::Terms;
-use schedule::Fetch;
+use schedule::{Fetch, Leaving};
 use trial::Late;
 use zone::Reserve;
 
@@ -90,8 +90,7 @@ pub struct Sentinel {
     /// How intervals began, in this iteration and in the one before.
     counting: Cases,
     cases: Cases,
-    /// Layers in an interval, where the equations are not asked.
-    length: Option<u32>,
+    ways: Ways,
     /// Decide nothing by the clock.
     frozen: bool,
     profiled: u32,
@@ -106,7 +105,13 @@ impl Sentinel {
 
     /// The same with intervals of so many layers, whatever the equations say.
     pub fn interval(mut self, layers: u32) -> Sentinel {
-        self.length = Some(layers.max(1));
+        self.ways.length = Some(layers.max(1));
+        self
+    }
+
+    /// The same with objects that leave fast memory then, on any machine.
+    pub fn leaving(mut self, leaving: Leaving) -> Sentinel {
+        self.ways.leaving = Some(leaving);
         self
     }
 
@@ -118,7 +123,7 @@ impl Sentinel {
             recorder: recording.map(|known| Recorder::expecting(&known.recording)).unwrap_or_default(),
             flows: self.flows.clone(),
             now: self.now,
-            length: self.length,
+            ways: self.ways,
             frozen: true,
             ..Sentinel::default()
         }
@@ -152,7 +157,7 @@ impl Sentinel {
     }
 
     /// How many intervals leave objects in slow memory, by trial.
-    pub fn leaving(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.now.map_or(0, |now| self.flows.get(now).trials.leaving())
     }
 
@@ -172,7 +177,7 @@ impl Sentinel {
             }
         }
         let page = self.page(m);
-        self.flows.revise(now, recording, m, page, self.length);
+        self.flows.revise(now, recording, m, page, self.ways);
         self.begin(m)
     }
 
@@ -300,7 +305,7 @@ impl Policy for Sentinel {
         }
         self.profiled += 1;
         let page = self.page(m);
-        let learned = self.flows.learn(recording, m, page, self.length);
+        let learned = self.flows.learn(recording, m, page, self.ways);
         self.flows.touch(learned);
         self.now = Some(learned);
         self.begin(m)
