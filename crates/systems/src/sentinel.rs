@@ -1,6 +1,7 @@
 //! Sentinel: one profiled iteration, then a zone for short-lived objects and migration by intervals.
 
 use tiercel_policies::Sentinel;
+use tiercel_policies::sentinel::schedule::Leaving;
 
 use crate::copiers::Copies;
 use crate::{Prepared, Room, System};
@@ -15,4 +16,11 @@ pub(crate) const SENTINEL: System = System {
     hears_ahead: false,
     plans: false,
     prepare: |_| Ok(Prepared::policy(Sentinel::new())),
+};
+
+/// The same as section IV-D has it on any machine: what the rest of an interval and the next one do not need leaves at once.
+pub(crate) const AT_ONCE: System = System {
+    name: "sentinel-at-once",
+    prepare: |_| Ok(Prepared::policy(Sentinel::new().leaving(Leaving::AtOnce))),
+    ..SENTINEL
 };

@@ -49,7 +49,8 @@ impl Known {
             None => interval::choose(&recording, &reach, fast, bandwidth(machine)),
         };
         let waits = machine.tiers.iter().any(|tier| !tier.computable);
-        let leaving = ways.leaving.unwrap_or(Leaving::AtOnce);
+        // Behind a link that is slow beside the kernels, copies that nobody needs cost more than they can save.
+        let leaving = ways.leaving.unwrap_or(if waits { Leaving::ForOthers } else { Leaving::AtOnce });
         let piece = |item: &Item| Piece { bytes: item.size, passes: item.passes(), life: item.life };
         let pieces: Vec<Piece> = recording.items.iter().map(piece).collect();
         let units = units(&recording, &reorganised(&pieces, page), page);
