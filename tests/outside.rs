@@ -8,7 +8,8 @@ use std::process::Command;
 /// The README's Rust code, one block after the other, as a program: with a machine and an array's name brought into scope, and
 /// nothing else.
 fn readme(text: &str) -> String {
-    let blocks: Vec<&str> = text.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        text.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() >= 2, "the README shows a program on `Memory` and one on a `Session`");
     let blocks: String = blocks.iter().map(|block| format!("    {{\n{block}    }}\n")).collect();
     format!(

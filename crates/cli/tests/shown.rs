@@ -19,7 +19,9 @@ fn commands_that_documents_show_can_be_read() {
     let guides = fs::read_dir(root.join("docs")).expect("there are documents");
     let guides = guides.map(|entry| entry.expect("a readable folder").path());
     let mut tried = 0;
-    for path in guides.filter(|path| path.extension().is_some_and(|e| e == "md")).chain([root.join("README.md")]) {
+    for path in
+        guides.filter(|path| path.extension().is_some_and(|e| e == "md")).chain([root.join("README.md")])
+    {
         let text = fs::read_to_string(&path).expect("a document");
         for block in text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next()) {
             for arguments in block.lines().filter_map(arguments) {
@@ -27,7 +29,12 @@ fn commands_that_documents_show_can_be_read() {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_tiercel"));
                 let run = command.args(&arguments).arg("--help").output().expect("it starts");
                 let errors = String::from_utf8_lossy(&run.stderr);
-                assert!(run.status.success(), "{}: tiercel {}\n{errors}", path.display(), arguments.join(" "));
+                assert!(
+                    run.status.success(),
+                    "{}: tiercel {}\n{errors}",
+                    path.display(),
+                    arguments.join(" ")
+                );
                 tried += 1;
             }
         }

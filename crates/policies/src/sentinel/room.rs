@@ -239,7 +239,8 @@ mod tests {
                 let expected = (from..=until).find(|from| fits(*from));
                 assert_eq!(room.earliest(from, until, last, Bytes(size)), expected, "seed {seed}");
                 if let Some(from) = expected {
-                    let (start, claim) = room.take(from, last, Bytes(size), random.bool()).expect("there is room");
+                    let (start, claim) =
+                        room.take(from, last, Bytes(size), random.bool()).expect("there is room");
                     assert!(naive.free(from, last, start.0, size), "seed {seed}");
                     room.set_gone(claim, true);
                     assert_eq!(room.earliest(from, until, last, Bytes(size)), expected, "seed {seed}");

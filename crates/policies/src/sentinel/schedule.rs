@@ -247,7 +247,8 @@ impl Schedule {
             stays.sort_by_key(|stay| stay.from);
             let following = stays.iter().skip(1).map(|stay| stay.from);
             // What outlives the iteration comes back in the next one.
-            let again = stays.first().map(|stay| stay.from + steps).filter(|_| self.units[unit].birth.is_none());
+            let again =
+                stays.first().map(|stay| stay.from + steps).filter(|_| self.units[unit].birth.is_none());
             for (stay, next) in stays.iter().zip(following.chain(again)) {
                 if next > stay.last + 1 {
                     pauses.push((next - stay.last, unit, stay.last));

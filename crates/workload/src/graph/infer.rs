@@ -18,7 +18,8 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
     let one = |shape: Shape| Ok(vec![(shape, dtype)]);
     match op {
         Op::Conv(conv) => {
-            let features = if conv.transposed { second.dim(1).saturating_mul(conv.groups) } else { second.dim(0) };
+            let features =
+                if conv.transposed { second.dim(1).saturating_mul(conv.groups) } else { second.dim(0) };
             bias(operands, 2, features)?;
             one(convolved(conv, x, second)?)
         }
@@ -40,7 +41,9 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
         }
         Op::Add | Op::Mul if broadcasts(second, x) => one(x),
         Op::Add | Op::Mul => Err(format!("{second} does not broadcast to {x}")),
-        Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Transpose { .. } => one(arranged(op, operands)?),
+        Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Transpose { .. } => {
+            one(arranged(op, operands)?)
+        }
         Op::Split { axis, sizes } => {
             let sum = sizes.iter().fold(0u64, |sum, s| sum.saturating_add(*s));
             if *axis >= x.rank() || sum != x.dim(*axis) {

@@ -200,7 +200,8 @@ impl Figure<'_> {
     /// The figures that the paper states.
     fn stated(&self) -> Vec<Row> {
         let (place, unit) = FIGURE;
-        let claimed = |what: &str, claim: f64, ours| row(what.to_string(), place, Claim::About(claim), ours, unit);
+        let claimed =
+            |what: &str, claim: f64, ours| row(what.to_string(), place, Claim::About(claim), ours, unit);
         let um = self.gains(&sentinel::SENTINEL, &pages::UNIFIED_MEMORY, false);
         let least = |all: Vec<f64>| all.into_iter().fold(f64::INFINITY, f64::min);
         let vdnn = self.gains(&sentinel::SENTINEL, &swaps::VDNN, true);
@@ -229,7 +230,11 @@ impl Figure<'_> {
         };
         let mut rows = Vec::new();
         for (name, system) in [("Tiercel", tiercel::TIERCEL), ("Enough memory", fixed::FAST_ONLY)] {
-            rows.push(shown(format!("{name} over Sentinel, mean"), over(&system, &sentinel::SENTINEL, false), unit));
+            rows.push(shown(
+                format!("{name} over Sentinel, mean"),
+                over(&system, &sentinel::SENTINEL, false),
+                unit,
+            ));
         }
         for (name, system, convolutions) in [
             ("vDNN, mean of convolutional networks", swaps::VDNN, true),
@@ -256,8 +261,7 @@ impl Figure<'_> {
 
 /// Figure 12.
 fn speeds(bench: &Bench<'_>, fits: &[u64]) -> Vec<Row> {
-    let net =
-        |case: &Case, fits: u64, multiple: f64| -> Net { (case.net, (fits as f64 * multiple) as u64) };
+    let net = |case: &Case, fits: u64, multiple: f64| -> Net { (case.net, (fits as f64 * multiple) as u64) };
     let nets: Vec<Net> = CASES
         .iter()
         .zip(fits)
