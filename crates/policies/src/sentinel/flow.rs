@@ -29,7 +29,7 @@ fn alike(a: Bytes, b: Bytes) -> bool {
 
 /// All that is known of one program, and decided for it.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct Profiled {
     /// What it does.
     pub recording: Recording,
     /// Who is in fast memory when.
@@ -40,8 +40,8 @@ pub struct Known {
     pub lower_bound: Bytes,
 }
 
-impl Known {
-    fn new(recording: Recording, m: &Manager, page: Bytes, ways: Ways) -> Known {
+impl Profiled {
+    fn new(recording: Recording, m: &Manager, page: Bytes, ways: Ways) -> Profiled {
         let (machine, fast) = (m.machine(), m.space(FAST).capacity());
         let reach = need::reach(&recording, page);
         let terms = match ways.length {
@@ -56,7 +56,7 @@ impl Known {
         let units = units(&recording, &reorganised(&pieces, page), page);
         let schedule = Schedule::new(&recording, units, &reach, terms.length, fast, waits, leaving);
         let lower_bound = need::lower_bound_of(&recording, &reach);
-        Known { recording, schedule, terms, lower_bound }
+        Profiled { recording, schedule, terms, lower_bound }
     }
 }
 
@@ -73,7 +73,7 @@ pub struct Ways {
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// What is known of it.
-    pub known: Arc<Known>,
+    pub known: Arc<Profiled>,
     /// What is tried.
     pub trials: Trials,
     used: u64,
@@ -133,7 +133,7 @@ impl Flows {
 
     /// Adds a program; returns its position.
     pub fn learn(&mut self, recording: Recording, m: &Manager, page: Bytes, ways: Ways) -> usize {
-        let known = Arc::new(Known::new(recording, m, page, ways));
+        let known = Arc::new(Profiled::new(recording, m, page, ways));
         let flow = Flow { known, trials: Trials::default(), used: 0 };
         if self.flows.len() < REMEMBERED {
             self.flows.push(flow);
@@ -146,7 +146,7 @@ impl Flows {
 
     /// Works out anew what is decided for a program, whose recording has changed.
     pub fn revise(&mut self, at: usize, recording: Recording, m: &Manager, page: Bytes, ways: Ways) {
-        self.flows[at].known = Arc::new(Known::new(recording, m, page, ways));
+        self.flows[at].known = Arc::new(Profiled::new(recording, m, page, ways));
         self.flows[at].trials = Trials::default();
     }
 }

@@ -12,17 +12,21 @@
 //!   on slow memory: then there is nothing but to wait (section V).
 //! - Another input size or another dataflow is profiled in its turn (`flow.rs`).
 //!
+//! Where kernels cannot work on slow memory (a GPU), objects leave only for others who want their room ([`Leaving`]). By the
+//! paper's words everything leaves at once; then a link that is slow beside the kernels moves twice the peak where a third of
+//! it does not fit. `Sentinel::leaving` has either on any machine.
+//!
 //! Where it deviates from the paper: a kernel waits for the late bytes that it needs and not for all of its interval's; an
 //! object that the next interval needs does not leave in between; which objects find room is worked out ahead from
 //! the profile. Only the length of intervals and the outcome of trials depend on time: [`Sentinel::follower`] makes
 //! a policy that decides the same in any world.
 
+mod addresses;
 mod course;
 mod flow;
 pub mod interval;
 mod memory;
 pub mod need;
-mod room;
 pub mod schedule;
 pub mod trial;
 pub mod zone;
@@ -40,7 +44,7 @@ pub use need::{TooSmall, enough, lower_bound};
 use crate::moves::Pricing;
 use crate::recency::Recency;
 use crate::recording::{Key, Recorder};
-use flow::{Flows, Known, Ways};
+use flow::{Flows, Profiled, Ways};
 use interval::Terms;
 use schedule::{Fetch, Leaving};
 use trial::Late;
@@ -189,12 +193,12 @@ impl Sentinel {
         Pricing { recency: &self.recency, keep: &[] }
     }
 
-    fn known(&self) -> Option<Arc<Known>> {
+    fn known(&self) -> Option<Arc<Profiled>> {
         self.now.map(|now| Arc::clone(&self.flows.get(now).known))
     }
 
     /// The position of an object in the running program's recording.
-    fn item(&self, known: &Known, object: ObjectId) -> Option<usize> {
+    fn item(&self, known: &Profiled, object: ObjectId) -> Option<usize> {
         known.recording.find(self.recorder.key(object)?)
     }
 }

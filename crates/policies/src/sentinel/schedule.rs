@@ -3,7 +3,7 @@
 //! A long-lived object stays in fast memory from one use to the next if that is in the same interval or the one after
 //! it; else it leaves right after the use, in the middle of the interval. What an interval needs is fetched from the
 //! beginning of the interval before it, the most accessed first, and where there is no room yet, as soon as others have
-//! left. The profile says who is there when, so room is worked out ahead (`room.rs`): the reserved zone comes first, then
+//! left. The profile says who is there when, so room is worked out ahead (`addresses.rs`): the reserved zone comes first, then
 //! what kernels make, then what is fetched. What finds no room stays in slow memory for that time (the paper's Case 2).
 //!
 //! Small objects that share pages come and go together, as pages do: a [`Unit`] is one object, or all of such a group.
@@ -15,8 +15,8 @@ use tiercel_core::Bytes;
 use tiercel_profile::sharing::Layout;
 use tiercel_workload::intervals::Interval;
 
+use super::addresses::{Addresses, Claim};
 use super::interval::intervals;
-use super::room::{Claim, Room};
 use crate::recording::Recording;
 
 /// Objects that come and go together.
@@ -207,8 +207,8 @@ impl Schedule {
     }
 
     /// Finds room for as many wishes as possible, use by use for the urgent ones; says which found none, and what room is left.
-    fn admit(&mut self, fast: Bytes, waits: bool, urgent: &BTreeSet<usize>) -> (Vec<usize>, Room) {
-        let mut room = Room::new(fast, &self.reserved);
+    fn admit(&mut self, fast: Bytes, waits: bool, urgent: &BTreeSet<usize>) -> (Vec<usize>, Addresses) {
+        let mut room = Addresses::new(fast, &self.reserved);
         let wishes: Vec<Wish> = (0..self.units.len()).flat_map(|unit| self.wishes(unit)).collect();
         for wish in &wishes {
             if wish.last - wish.first < self.steps() - 1 {
@@ -240,7 +240,7 @@ impl Schedule {
     }
 
     /// Lets units stay between two stays where there is room for it, those first that would be away for the fewest kernels.
-    fn stay_on(&mut self, room: &mut Room) {
+    fn stay_on(&mut self, room: &mut Addresses) {
         let steps = self.steps();
         let mut pauses: Vec<(i64, usize, i64)> = Vec::new();
         for (unit, stays) in self.stays.iter_mut().enumerate() {
@@ -262,7 +262,7 @@ impl Schedule {
     }
 
     /// Makes one stay of the one that ends with this kernel and the one after it, if there is room.
-    fn stay_through(&mut self, unit: usize, last: i64, room: &mut Room) {
+    fn stay_through(&mut self, unit: usize, last: i64, room: &mut Addresses) {
         let (steps, size) = (self.steps(), self.units[unit].size);
         let stays = &self.stays[unit];
         let same = |stay: &Stay| (stay.last - last).rem_euclid(steps) == 0;
@@ -313,7 +313,7 @@ impl Schedule {
 
     /// Finds room for a wish in parts, between which the unit leaves and comes back: as few as possible, or one for each use.
     /// Says whether every kernel finds it there.
-    fn grant_parts(&mut self, wish: &Wish, uses: &[i64], room: &mut Room, single: bool) -> bool {
+    fn grant_parts(&mut self, wish: &Wish, uses: &[i64], room: &mut Addresses, single: bool) -> bool {
         if uses.len() < 2 {
             return self.grant(&Wish { piece: true, ..*wish }, room, true);
         }
@@ -392,7 +392,7 @@ impl Schedule {
     }
 
     /// Finds room for a wish: from its birth on, or from the earliest moment at which it can be fetched.
-    fn grant(&mut self, wish: &Wish, room: &mut Room, waits: bool) -> bool {
+    fn grant(&mut self, wish: &Wish, room: &mut Addresses, waits: bool) -> bool {
         let size = self.units[wish.unit].size;
         let (earliest, until) = if wish.born { (wish.first, wish.first) } else { self.window(wish, waits) };
         let found = room.earliest(earliest, until.max(earliest), wish.last, size);

@@ -26,7 +26,7 @@ pub struct Claim(u32);
 
 /// Who has which addresses when.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct Addresses {
     capacity: u64,
     /// How much of the beginning is reserved at each kernel.
     reserved: Vec<u64>,
@@ -43,11 +43,11 @@ pub struct Room {
 /// Into how many stretches an iteration is divided at most.
 const SHELVES: usize = 256;
 
-impl Room {
+impl Addresses {
     /// Memory of which the beginning is reserved, as much as this at each kernel.
-    pub fn new(capacity: Bytes, reserved: &[Bytes]) -> Room {
+    pub fn new(capacity: Bytes, reserved: &[Bytes]) -> Addresses {
         let stretch = reserved.len().div_ceil(SHELVES).max(1);
-        Room {
+        Addresses {
             capacity: capacity.0,
             reserved: reserved.iter().map(|bytes| bytes.0).collect(),
             taken: Vec::new(),
@@ -230,7 +230,7 @@ mod tests {
             for (step, bytes) in reserved.iter().enumerate() {
                 naive.set(step as i64, step as i64, 0, bytes.0);
             }
-            let mut room = Room::new(Bytes(capacity), &reserved);
+            let mut room = Addresses::new(Bytes(capacity), &reserved);
             for _ in 0..40 {
                 let from = random.i64(-steps..steps);
                 let last = from + random.i64(0..steps);
