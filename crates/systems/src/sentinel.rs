@@ -4,14 +4,14 @@ use tiercel_policies::Sentinel;
 use tiercel_policies::sentinel::schedule::Leaving;
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System};
+use crate::{Allowance, Prepared, System};
 
 /// Sentinel.
 pub(crate) const SENTINEL: System = System {
     name: "sentinel",
     about: "profiles an iteration, keeps what lives briefly in a zone and moves the rest by intervals",
     paper: "Sentinel, HPCA 2021",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,

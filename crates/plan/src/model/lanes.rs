@@ -2,7 +2,7 @@
 //!
 //! AutoTM lets a copy overlap one kernel (section 7). Here a link is busy with one copy after another, a copy may span
 //! any number of kernels, and all links flow at once; where a copy and a kernel want the same tier, both slow down as
-//! the simulator says ([`tiercel_sim::beside`]), and the kernel's delay is charged to the copy.
+//! the simulator says ([`tiercel_sim::shares`]), and the kernel's delay is charged to the copy.
 
 use tiercel_core::{Machine, Nanos, TierId};
 use tiercel_sim as sim;
@@ -10,7 +10,7 @@ use tiercel_workload::Trace;
 
 use crate::bound::paths::Flight;
 use crate::model::problem::Problem;
-use crate::search::room::Room;
+use crate::search::headroom::Headroom;
 
 /// The links over the iteration.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Freight<'a> {
     pub(crate) time: f64,
     pub(crate) bytes: f64,
     /// The bytes left at each step on the tier that is held only for the copy's sake; `None` where there is no limit.
-    pub(crate) left: Option<&'a Room>,
+    pub(crate) left: Option<&'a Headroom>,
 }
 
 impl Lanes {
@@ -63,7 +63,7 @@ impl Lanes {
             for &(from, to) in &pairs {
                 let lane = from.index() * tiers + to.index();
                 let shares = |copies: &[(TierId, TierId)]| {
-                    sim::beside(machine, kernel, &places, Nanos(alone as u64), copies)
+                    sim::shares(machine, kernel, &places, Nanos(alone as u64), copies)
                 };
                 // Both directions at once leave the least; one alone tells what it costs.
                 let crowd = shares(&[(from, to), (to, from)]);

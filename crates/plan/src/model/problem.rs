@@ -236,7 +236,7 @@ impl Problem {
             self.items[*item as usize].choice = true;
         }
         // What runs beside the others takes none of their time.
-        let detached = kernel.beside && machine.beside.is_some();
+        let detached = kernel.detached && machine.detached.is_some();
         let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
