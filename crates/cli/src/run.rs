@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     };
     let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
     if arguments.on == On::Host {
-        let outcome = session.run(&choice, fast, options, arguments.iterations, recording)?;
+        let outcome = session.run_recorded(&choice, fast, options, arguments.iterations, recording)?;
         if let (Some(path), Some((header, events))) = (&arguments.events, &outcome.events) {
             write_events(path, header, events)?;
         }
