@@ -14,11 +14,11 @@ use tiercel_systems::{DEFAULT, Recording};
 
 use crate::amounts;
 use crate::answer::Answer;
+use crate::effort::Effort;
 use crate::figures::counted;
 use crate::files::{self, end_when_interrupted};
 use crate::outcome;
 use crate::scene::{self, Ground, document, title};
-use crate::search::Search;
 use crate::sizes::Subject;
 use crate::terminal::Terminal;
 
@@ -59,7 +59,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     lookahead: Option<u32>,
     #[command(flatten)]
-    search: Search,
+    search: Effort,
     /// Threads that compute on the host; results do not depend on them [default: one a core]
     #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,

@@ -54,7 +54,7 @@ impl Session {
     /// A network by its name, an ONNX file or a trace, on a machine by its name (`here` for this very one) or its file.
     ///
     /// Kernel times are those of the machine's figures; [`measured`](Session::measured) takes this machine's clock instead.
-    pub fn open(what: &str, sizes: &nets::Options, machine: &str) -> Result<Session, SessionError> {
+    pub fn open(what: &str, sizes: &nets::NetOptions, machine: &str) -> Result<Session, SessionError> {
         Session::new(what, open(what, sizes)?, machine::open(machine, &Silent)?)
     }
 
