@@ -19,6 +19,7 @@ use crate::parallel;
 use crate::remove;
 use crate::rows::{Query, Rows};
 use crate::search::{Scratch, View};
+use crate::sketch::Sketch;
 use crate::tier::settings::with_margin;
 
 /// The label of a neighbour that there is none of.
@@ -145,6 +146,9 @@ pub struct Index {
     pub(crate) ef: usize,
     /// Nodes that came since it was last seen to that a way leads to every one.
     unchecked: usize,
+    /// Short copies of the vectors, and how many there were when their steps were learnt or found not to do.
+    pub(crate) sketch: Option<Sketch>,
+    pub(crate) sketched: usize,
     spare: Mutex<Vec<Scratch>>,
 }
 
@@ -164,6 +168,8 @@ impl Index {
             arrivals: 0,
             ef: 64,
             unchecked: 0,
+            sketch: None,
+            sketched: 0,
             spare: Mutex::default(),
         })
     }
@@ -259,7 +265,8 @@ impl Index {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let visited: usize = spare.iter().map(|scratch| scratch.visited.resident()).sum();
         let labels = self.labels.len() * 9 + self.slots.capacity() * 17;
-        Bytes((self.rows.resident() + self.graph.resident() + visited + labels) as u64)
+        let copies = self.sketch.as_ref().map_or(0, Sketch::resident);
+        Bytes((self.rows.resident() + copies + self.graph.resident() + visited + labels) as u64)
     }
 
     /// Adds vectors, over so many threads; those with a label that is there already take its place. Without labels they are
@@ -330,12 +337,13 @@ impl Index {
             self.labels[*slot as usize] = *label;
         }
         let mut nodes: Vec<(u32, usize)> = Vec::with_capacity(count);
-        for slot in slots {
-            nodes.push((slot, insert::level(self.spec.seed, self.arrivals, self.spec.m)));
+        for slot in &slots {
+            nodes.push((*slot, insert::level(self.spec.seed, self.arrivals, self.spec.m)));
             self.arrivals += 1;
         }
         self.shuffle(&mut nodes);
         self.insert(&nodes, threads, tick);
+        self.sketch_rows(slots.into_iter());
         self.clear_if_many(threads);
         Ok(())
     }
@@ -514,10 +522,13 @@ impl Index {
                     self.scan(query, &all, k, scratch);
                 }
             }
-            None if self.fallen.is_empty() => {
-                let entries = start(scratch);
-                view.beam(query, &entries, (0, width), scratch);
-            }
+            None if self.fallen.is_empty() => match &self.sketch {
+                Some(sketch) => return self.by_sketch(sketch, query, (k, width), entry, scratch),
+                None => {
+                    let entries = start(scratch);
+                    view.beam(query, &entries, (0, width), scratch);
+                }
+            },
             None => {
                 let entries = start(scratch);
                 view.filtered(query, &entries, width, &|row| self.labels[row as usize] != NOBODY, scratch);

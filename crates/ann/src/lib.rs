@@ -20,6 +20,7 @@ mod parallel;
 mod remove;
 mod rows;
 mod search;
+mod sketch;
 mod sweep;
 mod tier;
 

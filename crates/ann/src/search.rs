@@ -16,6 +16,9 @@ pub(crate) struct Scratch {
     fresh: Vec<u32>,
     keys: Vec<u32>,
     candidates: BinaryHeap<Reverse<u64>>,
+    /// A query's short copy, and what is near by true distances.
+    pub(crate) copy: Vec<u8>,
+    pub(crate) near: Beam,
     /// Distances computed since this was last set to zero.
     pub(crate) distances: u64,
 }
@@ -107,7 +110,7 @@ impl View<'_> {
         wanted: &dyn Fn(u32) -> bool,
         scratch: &mut Scratch,
     ) {
-        let Scratch { beam, visited, fresh, keys, candidates, distances } = scratch;
+        let Scratch { beam, visited, fresh, keys, candidates, distances, .. } = scratch;
         visited.start(self.graph.nodes());
         beam.start(width);
         candidates.clear();

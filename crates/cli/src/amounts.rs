@@ -13,6 +13,12 @@ pub fn share(text: &str) -> Result<f64, String> {
     if share.is_finite() && (0.0..=100.0).contains(&share) { Ok(share) } else { Err(bad()) }
 }
 
+/// A share of what is wanted, none of it excluded and no more than all.
+pub fn recall(text: &str) -> Result<f64, String> {
+    let part = share(text).ok().filter(|part| *part > 0.0 && *part <= 1.0);
+    part.ok_or_else(|| format!("`{text}` is no recall above 0 and up to 1, such as 0.95 or 95%"))
+}
+
 /// A whole number.
 pub fn count(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is no whole number between 0 and {}", u64::MAX))
@@ -59,6 +65,14 @@ mod tests {
         assert_eq!(share("0.25"), Ok(0.25));
         for text in ["", "%", "-1%", "nan", "inf%", "five"] {
             assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn recalls_are_shares_of_no_more_than_all() {
+        assert_eq!((recall("0.95"), recall("99%"), recall("1")), (Ok(0.95), Ok(0.99), Ok(1.0)));
+        for text in ["1.5", "0", "-0.5", "101%", "all", "nan"] {
+            assert!(recall(text).is_err(), "{text}");
         }
     }
 

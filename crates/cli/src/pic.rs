@@ -13,13 +13,14 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tiercel_core::{Backing, Bandwidth, Bytes};
+use tiercel_core::{Backing, Bandwidth, Bytes, Nanos, Policy};
 use tiercel_pic::deck::{Deck, Precision};
 use tiercel_pic::run::{Options, Progress, Summary, run_with as simulate};
 use tiercel_pic::scene::Amount;
 use tiercel_pic::simulation::PHASES;
 use tiercel_pic::system::System;
 use tiercel_pic::team::{Team, mpi::Mpi};
+use tiercel_policies::Ial;
 use tiercel_session::{Fast, cores};
 
 use crate::amounts::{self, count};
@@ -67,7 +68,7 @@ struct Run {
     #[arg(long, value_name = "READ,WRITE", default_value = "2GB/s,1GB/s", value_parser = bandwidths)]
     throttle: (Bandwidth, Bandwidth),
     /// Who decides where particles and fields live [default: tiercel, or all-fast without --fast]
-    #[arg(long, value_name = "all-fast|slow-only|first-touch|memory-mode|static|warpx-pm|tiercel")]
+    #[arg(long, value_name = "all-fast|slow-only|first-touch|memory-mode|ial|static|warpx-pm|tiercel")]
     system: Option<System>,
     /// Iterations, other than the deck says
     #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
@@ -138,12 +139,28 @@ fn read(path: &Path, seed: u64) -> Result<Deck, Failure> {
     Ok(deck)
 }
 
+/// How often IAL looks at pages, in nanoseconds: the paper's five seconds, for runs a thousand times as small as the paper's.
+const LOOKS: u64 = 5_000_000;
+
+/// Policies that particles share with networks.
+fn house(name: &str) -> Option<Box<dyn Policy>> {
+    (name == "ial").then(|| -> Box<dyn Policy> { Box::new(Ial::new(Nanos(LOOKS))) })
+}
+
 fn amount(fast: Fast) -> Amount {
     match fast {
         Fast::Share(share) => Amount::Share(share),
         Fast::Amount(bytes) => Amount::Bytes(bytes),
         Fast::All => Amount::Share(1.0),
     }
+}
+
+/// Where an interrupted run leaves its checkpoint if nobody said: in the folder that we are in, in the place of nothing.
+fn refuge(deck: &Path) -> PathBuf {
+    let name = deck.file_stem().map_or("deck".into(), |stem| stem.to_string_lossy());
+    let names = (2..).map(|number| format!("{name}.{number}.checkpoint"));
+    let mut free = std::iter::once(format!("{name}.checkpoint")).chain(names).map(PathBuf::from);
+    free.find(|path| !path.exists()).unwrap_or_default()
 }
 
 /// The text to print, or what is wrong.
@@ -162,10 +179,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         slow: arguments.slow.clone(),
         throttled: arguments.throttle,
         system,
+        house,
         threads: arguments.threads.unwrap_or_else(cores),
         copiers: arguments.copiers.map(|copiers| copiers as u32),
         steps: arguments.steps,
         checkpoint: arguments.checkpoint.clone(),
+        refuge: Some(refuge(&arguments.deck)),
         every: arguments.every,
         resume: arguments.resume,
         folder: Some(arguments.output.clone()),
@@ -188,7 +207,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         !STOP.load(Ordering::SeqCst)
     });
     bar.clear();
-    let summary = match (done, ends) {
+    let mut summary = match (done, ends) {
         (Ok(summary), Some(ends)) => {
             ends.finish();
             summary
@@ -209,13 +228,29 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
         let lines = page(arguments, &deck, system, (&options, ranks), &summary);
         let title = arguments.deck.display().to_string();
         let html = tiercel_pic::page::page(&title, &lines, &summary.pictures, &summary.history);
-        tiercel_run::files::replace(path, html).with_context(|| path.display().to_string())?;
+        if let Err(error) = tiercel_run::files::replace(path, html) {
+            summary.lost.push(format!("{}: {error}", path.display()));
+        }
     }
+    bar.complain(&summary.lost);
     let text = if arguments.answer.json {
         format!("{:#}\n", document(&deck, system, (&options, ranks), &summary))
     } else {
         page(arguments, &deck, system, (&options, ranks), &summary)
     };
+    if !summary.lost.is_empty() {
+        let message = format!("{} of the files could not be written: see above", summary.lost.len());
+        return Err(Failure { message, status: 1, out: Some(text) }.into());
+    }
+    if summary.interrupted {
+        let [done, all] = [summary.steps, options.steps.unwrap_or(deck.steps)];
+        let resume = summary
+            .checkpoint
+            .as_ref()
+            .map(|path| format!("; `--checkpoint {} --resume` goes on from there", path.display()));
+        let message = format!("interrupted after {done} of {all} iterations{}", resume.unwrap_or_default());
+        return Err(Failure::interrupted(message, Some(text)).into());
+    }
     Ok(text)
 }
 
@@ -248,6 +283,8 @@ fn document(
         "done": summary.done,
         "resumed": summary.resumed,
         "interrupted": summary.interrupted,
+        "checkpoint": summary.checkpoint,
+        "lost": summary.lost,
         "particles": summary.particles,
         "updates_per_second": summary.updates_per_second,
         "energy_drift": summary.energy_drift,
@@ -386,14 +423,17 @@ fn lines(
 struct Bar {
     started: Instant,
     bar: Option<ProgressBar>,
+    /// How many files it is known of that they could not be written.
+    lost: usize,
 }
 
 impl Bar {
     fn new() -> Bar {
-        Bar { started: Instant::now(), bar: None }
+        Bar { started: Instant::now(), bar: None, lost: 0 }
     }
 
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: Progress<'_>) {
+        self.complain(progress.lost);
         if self.bar.is_none() {
             if !std::io::stderr().is_terminal() || self.started.elapsed() < Duration::from_secs(2) {
                 return;
@@ -406,6 +446,17 @@ impl Bar {
             bar.set_position(progress.done);
             bar.set_message(format!("{:.1} M updates/s", progress.updates_per_second / 1e6));
         }
+    }
+
+    /// Says at once what could not be written: somebody may make room.
+    fn complain(&mut self, lost: &[String]) {
+        for why in lost.iter().skip(self.lost) {
+            match &self.bar {
+                Some(bar) => bar.suspend(|| eprintln!("tiercel: {why}")),
+                None => eprintln!("tiercel: {why}"),
+            }
+        }
+        self.lost = lost.len();
     }
 
     fn clear(&self) {

@@ -28,6 +28,28 @@ pub enum PicError {
         /// With how much it would run.
         enough: Bytes,
     },
+    /// A deck that is larger than this machine.
+    #[error(
+        "{what} want {wanted} of memory, and {there} could be had: fewer `cells` in [grid] or a smaller `per_cell` would do{more}"
+    )]
+    TooLarge {
+        /// What of it.
+        what: &'static str,
+        /// How much it wants, or as much of it as it took to see that.
+        wanted: Bytes,
+        /// How much there is.
+        there: Bytes,
+        /// What would help beside.
+        more: &'static str,
+    },
+    /// A system that cannot be used here.
+    #[error("{system}: {why}")]
+    Unusable {
+        /// Which.
+        system: crate::system::System,
+        /// Why not.
+        why: &'static str,
+    },
     /// A comparison in which nobody could take part.
     #[error("there is nothing to compare: {why}")]
     Nothing {

@@ -53,6 +53,16 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// Whether there are particles everywhere between two places, or nowhere; nothing where it takes a look at each place.
+    fn decided(&self, low: [f64; 3], high: [f64; 3]) -> Option<bool> {
+        let Profile::Box { density, from, to, .. } = self else { return None };
+        let outside = (0..3).any(|axis| high[axis] < from[axis] || low[axis] > to[axis]);
+        let inside = (0..3).all(|axis| low[axis] > from[axis] && high[axis] < to[axis]);
+        if *density <= 0.0 || outside { Some(false) } else { inside.then_some(true) }
+    }
+}
+
 /// A wave that speeds are first disturbed with: `amplitude · Π cos(k·place)`, a sine along the axis of the speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wave {
@@ -193,6 +203,22 @@ fn quantile(p: f64) -> f64 {
 }
 
 impl Loading {
+    /// How many particles a cell begins with.
+    pub fn count(&self, spot: &Spot, volume: f64) -> u64 {
+        let edge = |more: f64| -> [f64; 3] {
+            std::array::from_fn(|axis| (spot.cell[axis] as f64 + more - spot.centre) * spot.spacing[axis])
+        };
+        match self.profile.decided(edge(0.0), edge(1.0)) {
+            Some(true) => self.per_cell.iter().map(|count| *count as u64).product(),
+            Some(false) => 0,
+            None => {
+                let mut out = Vec::<Single<f32>>::new();
+                self.cell(spot, volume, &mut out);
+                out.len() as u64
+            }
+        }
+    }
+
     /// The particles that a cell begins with. Weights are densities times the share of the cell's volume.
     pub fn cell<R: Real>(&self, spot: &Spot, volume: f64, out: &mut Vec<Single<R>>) {
         let count: usize = self.per_cell.iter().product();
@@ -263,6 +289,36 @@ mod tests {
             [(0.5, 0.0), (0.841344746, 1.0), (0.022750132, -2.0), (0.998650102, 3.0), (0.001349898, -3.0)]
         {
             assert!((quantile(p) - x).abs() < 1e-6, "{p}: {} for {x}", quantile(p));
+        }
+    }
+
+    /// Counting is as loading, at the ends of boxes and in bunches, too.
+    #[test]
+    fn cells_are_counted_as_they_are_loaded() {
+        let (bunch, all) = ([2.5, 2.5, 2.5], [f64::MIN; 3]);
+        for profile in [
+            Profile::Box { density: 2.0, from: all, to: [f64::MAX; 3], ramp: 0.0 },
+            Profile::Box { density: 0.0, from: all, to: [f64::MAX; 3], ramp: 0.0 },
+            Profile::Box { density: 1.0, from: [1.3, 0.0, 2.0], to: [3.0, 4.0, 3.7], ramp: 1.5 },
+            Profile::Gaussian { density: 1.0, centre: bunch, size: [0.4; 3] },
+        ] {
+            for start in [Start::Random, Start::Quiet] {
+                let loading = Loading {
+                    per_cell: [3, 2, 4],
+                    profile: profile.clone(),
+                    drift: [0.0; 3],
+                    thermal: [0.1; 3],
+                    waves: Vec::new(),
+                    start,
+                };
+                for at in 0..125 {
+                    let cell = [at % 5, at / 5 % 5, at / 25];
+                    let spot = Spot { cell, spacing: [1.0; 3], centre: 0.5, seed: 3 };
+                    let mut out = Vec::<Single<f32>>::new();
+                    loading.cell(&spot, 1.0, &mut out);
+                    assert_eq!(loading.count(&spot, 1.0), out.len() as u64, "{profile:?} {cell:?}");
+                }
+            }
         }
     }
 

@@ -42,9 +42,9 @@ impl<R: Real> Simulation<R> {
             if at == 0 {
                 self.expect(group.clone())?;
             }
-            // After the last come the first again, in the next pass: they arrive beside the fields.
-            if let Some((_, next)) = groups.get(at + 1).or(groups.first()).filter(|_| groups.len() > 1) {
-                self.expect(next.clone())?;
+            // After the last come the first again, in the next pass: they arrive beside the fields. What found no room is asked for again.
+            for later in at + 1..=at + self.ways.ahead.min(groups.len() - 1) {
+                self.expect(groups[later % groups.len()].1.clone())?;
             }
             self.work(pass, measure, *layer, group.clone())?;
             for tile in group.clone() {

@@ -12,7 +12,7 @@ use crate::picture::Picture;
 use crate::scene::{Amount, Scene};
 use crate::simd::Real;
 use crate::simulation::{Measured, PHASES, Simulation, Times};
-use crate::system::{Needs, System};
+use crate::system::{House, Needs, System};
 use crate::team::Team;
 use crate::{checkpoint, openpmd, picture};
 
@@ -27,6 +27,8 @@ pub struct Options {
     pub throttled: (Bandwidth, Bandwidth),
     /// Who decides where things live.
     pub system: System,
+    /// Who makes the policies that are not particles' own.
+    pub house: House,
     /// How many threads compute.
     pub threads: usize,
     /// How many threads copy in each direction; none for as many as the model finds best after the second iteration.
@@ -35,6 +37,8 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Where checkpoints go.
     pub checkpoint: Option<PathBuf>,
+    /// Where a checkpoint goes when the run is ended early and `checkpoint` says nothing.
+    pub refuge: Option<PathBuf>,
     /// After how many iterations a checkpoint is written, beside the one at the end.
     pub every: Option<u64>,
     /// Whether to go on from the checkpoint if it is there.
@@ -52,10 +56,12 @@ impl Default for Options {
             slow: Backing::Throttled,
             throttled: (Bandwidth(2e9), Bandwidth(1e9)),
             system: System::AllFast,
+            house: |_| None,
             threads: 1,
             copiers: None,
             steps: None,
             checkpoint: None,
+            refuge: None,
             every: None,
             resume: false,
             folder: None,
@@ -75,6 +81,10 @@ pub struct Summary {
     pub interrupted: bool,
     /// The iteration that it went on from.
     pub resumed: Option<u64>,
+    /// The checkpoint at the end, if one was written.
+    pub checkpoint: Option<PathBuf>,
+    /// Files that could not be written, and why: the run went on without them.
+    pub lost: Vec<String>,
     /// Particles at the end.
     pub particles: u64,
     /// Particle updates a second, of all iterations of this time but the first.
@@ -113,20 +123,22 @@ pub struct Summary {
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct Progress<'a> {
     /// Iterations that are done.
     pub done: u64,
     /// Iterations altogether.
     pub steps: u64,
     /// Particle updates a second so far.
     pub updates_per_second: f64,
+    /// Files that could not be written so far, and why.
+    pub lost: &'a [String],
 }
 
 /// Runs a deck. `watch` hears of every iteration, and says whether to go on.
 pub fn run(
     deck: &Deck,
     options: &Options,
-    watch: &mut dyn FnMut(Progress) -> bool,
+    watch: &mut dyn FnMut(Progress<'_>) -> bool,
 ) -> Result<Summary, PicError> {
     run_with(deck, options, Team::alone(), watch)
 }
@@ -137,7 +149,7 @@ pub fn run_with(
     deck: &Deck,
     options: &Options,
     team: Team,
-    watch: &mut dyn FnMut(Progress) -> bool,
+    watch: &mut dyn FnMut(Progress<'_>) -> bool,
 ) -> Result<Summary, PicError> {
     match deck.precision {
         Precision::F32 => run_in::<f32>(deck, options, team, watch),
@@ -149,7 +161,7 @@ fn run_in<R: Real>(
     deck: &Deck,
     options: &Options,
     team: Team,
-    watch: &mut dyn FnMut(Progress) -> bool,
+    watch: &mut dyn FnMut(Progress<'_>) -> bool,
 ) -> Result<Summary, PicError> {
     let steps = options.steps.unwrap_or(deck.steps);
     let Scene { mut simulation, needs, fast, mut staff, resumed, .. } =
@@ -158,12 +170,13 @@ fn run_in<R: Real>(
     let (mut wall, mut timed) = (Duration::ZERO, (0, Duration::ZERO));
     let (begun, before) = (simulation.iteration(), simulation.store().totals_moved());
     let (mut go_on, mut history, mut so_far) = (true, Vec::new(), before);
+    let mut lost = Vec::new();
     while simulation.iteration() < steps && go_on {
         let iteration = simulation.iteration();
         if let (Some(every), Some(folder)) = (deck.output.every, &options.folder)
             && iteration.is_multiple_of(every)
         {
-            write(&mut simulation, deck, folder)?;
+            keep_going(write(&mut simulation, deck, folder), &mut lost)?;
         }
         let wanted =
             iteration.is_multiple_of(deck.output.measure) || iteration == begun || iteration + 1 == steps;
@@ -196,19 +209,24 @@ fn run_in<R: Real>(
             && done.is_multiple_of(every)
             && done < steps
         {
-            checkpoint::save(&mut simulation, path)?;
+            keep_going(checkpoint::save(&mut simulation, path), &mut lost)?;
         }
         let rate = simulation.updates() as f64 / wall.as_secs_f64().max(1e-9);
-        go_on = watch(Progress { done, steps, updates_per_second: rate });
+        go_on = watch(Progress { done, steps, updates_per_second: rate, lost: &lost });
         if simulation.team().size() > 1 {
             go_on = simulation.team().agree(go_on)?;
         }
     }
     if let (Some(_), Some(folder)) = (deck.output.every, &options.folder) {
-        write(&mut simulation, deck, folder)?;
+        keep_going(write(&mut simulation, deck, folder), &mut lost)?;
     }
-    if let Some(path) = &options.checkpoint {
-        checkpoint::save(&mut simulation, path)?;
+    let interrupted = simulation.iteration() < steps;
+    let place = options.checkpoint.as_ref().or(options.refuge.as_ref().filter(|_| interrupted));
+    let mut left = None;
+    if let Some(path) = place
+        && keep_going(checkpoint::save(&mut simulation, path), &mut lost)?
+    {
+        left = Some(path.clone());
     }
     let totals = simulation.store().totals_moved();
     let rate = if timed.0 > 0 { timed } else { (simulation.updates(), wall) };
@@ -225,8 +243,10 @@ fn run_in<R: Real>(
     Ok(Summary {
         steps: simulation.iteration(),
         done: simulation.iteration() - begun,
-        interrupted: simulation.iteration() < steps,
+        interrupted,
         resumed,
+        checkpoint: left,
+        lost,
         particles: sums[0] as u64,
         updates_per_second: sums[1],
         energy_drift: if first.energy() > 0.0 { last.energy() / first.energy() - 1.0 } else { 0.0 },
@@ -247,8 +267,19 @@ fn run_in<R: Real>(
     })
 }
 
+/// Whether a file was written. One that could not be, on a full disk for one, is noted, and what was there before is there still:
+/// the run loses no more than that file.
+fn keep_going(written: Result<(), PicError>, lost: &mut Vec<String>) -> Result<bool, PicError> {
+    match written {
+        Err(error @ PicError::File { .. }) => {
+            lost.push(error.to_string());
+            Ok(false)
+        }
+        other => other.map(|()| true),
+    }
+}
+
 fn write<R: Real>(simulation: &mut Simulation<R>, deck: &Deck, folder: &Path) -> Result<(), PicError> {
-    std::fs::create_dir_all(folder).map_err(|error| PicError::File { path: folder.to_path_buf(), error })?;
     let format = deck.output.format;
     let path = folder.join(format!("iteration_{:08}.{}", simulation.iteration(), format.ending()));
     openpmd::write(simulation, deck.density, (format, deck.output.particles), &path)

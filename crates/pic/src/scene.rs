@@ -24,26 +24,87 @@ pub enum Amount {
     Bytes(Bytes),
 }
 
+/// How much memory this machine has for a deck.
+struct Limits {
+    /// For what is in memory in any case.
+    memory: Bytes,
+    /// For fields and particles, whatever they are in.
+    all: Bytes,
+    /// What else would help.
+    more: &'static str,
+}
+
+impl Limits {
+    fn of(slow: &Backing) -> Limits {
+        let memory = tiercel_run::host::supply::memory();
+        match slow {
+            // How much room a disk has is seen when the file is made.
+            Backing::File(_) => Limits { memory, all: Bytes(u64::MAX), more: "" },
+            _ => Limits { memory, all: memory, more: ", or `--slow file:FOLDER` with `--fast`" },
+        }
+    }
+
+    fn check(&self, what: &'static str, wanted: f64, there: Bytes) -> Result<(), PicError> {
+        let wanted_bytes = Bytes(wanted.min(1e19) as u64);
+        if wanted <= there.0 as f64 {
+            return Ok(());
+        }
+        Err(PicError::TooLarge { what, wanted: wanted_bytes, there, more: self.more })
+    }
+
+    /// Whether what does not depend on particles could be had, before anything of it is made.
+    fn grid<R: Real>(&self, deck: &Deck, team: &Team) -> Result<(), PicError> {
+        let (setup, grid) = (&deck.setup, &deck.setup.grid);
+        let product = |of: [usize; 3]| of.iter().map(|n| *n as f64).product::<f64>();
+        let ranks = team.size() as f64;
+        let around = CURRENTS as f64 * Around::new(grid.tile, setup.order).len() as f64;
+        let each = around * size_of::<R>() as f64 + 1024.0;
+        self.check("the currents of all tiles", product(grid.tiles()) * each / ranks, self.memory)?;
+        let numbers = (FIELDS + CURRENTS) as f64 * product(grid.cells) / ranks;
+        self.check("fields and currents", numbers * size_of::<R>() as f64, self.all)
+    }
+}
+
 /// What this rank needs of memory for a deck: as it begins, or where a window comes to in so many steps, as far as what is loaded tells.
-pub fn needs<R: Real>(deck: &Deck, threads: usize, steps: u64, team: &Team) -> Needs {
+fn needs<R: Real>(deck: &Deck, options: &Options, team: &Team) -> Result<Needs, PicError> {
+    let (threads, steps) = (options.threads, options.steps.unwrap_or(deck.steps));
+    let limits = Limits::of(&options.slow);
+    limits.grid::<R>(deck, team)?;
     let (setup, grid) = (&deck.setup, &deck.setup.grid);
     let mut needs = Needs::default();
     let (each, layers) = (grid.per_layer(), grid.layers());
     let own = team.own(layers);
-    let mut room = |tile: usize, shift: i64| {
+    let mut room = |tile: usize, shift: i64| -> Result<Bytes, PicError> {
         let mut all = Bytes::ZERO;
         for species in 0..setup.species.len() {
-            let (singles, _) = setup.load::<R>(species, tile, shift);
-            all += bytes_of::<R>(NUMBERS * room_for(singles.len())).round_up(Bytes(4096)).unwrap_or_default();
+            let count = setup.count(species, tile, shift);
+            let bytes = count as f64 * (NUMBERS * size_of::<R>()) as f64;
+            limits.check("the particles of a tile", bytes, limits.memory)?;
+            all +=
+                bytes_of::<R>(NUMBERS * room_for(count as usize)).round_up(Bytes(4096)).unwrap_or_default();
         }
         needs.tile = needs.tile.max(all);
-        all
+        Ok(all)
     };
-    let sum = |tiles: &mut dyn Iterator<Item = Bytes>| tiles.fold(Bytes::ZERO, |sum, one| sum + one);
-    let mut held: Vec<Bytes> = (0..layers)
-        .map(|layer| sum(&mut (layer * each..(layer + 1) * each).map(|tile| room(tile, 0))))
-        .collect();
-    let mut most = sum(&mut held[own.clone()].iter().copied());
+    // Counting ends as soon as it is too much.
+    let mut layer_of = |layer: usize, shift: i64, before: Bytes| -> Result<Bytes, PicError> {
+        let mut sum = Bytes::ZERO;
+        for tile in layer * each..(layer + 1) * each {
+            sum += room(tile, shift)?;
+            if own.contains(&layer) {
+                limits.check("the particles", (before + sum).0 as f64, limits.all)?;
+            }
+        }
+        Ok(sum)
+    };
+    let sum = |layers: &[Bytes]| layers.iter().fold(Bytes::ZERO, |sum, one| sum + *one);
+    let mut held = Vec::with_capacity(layers);
+    let mut most = Bytes::ZERO;
+    for layer in 0..layers {
+        let one = layer_of(layer, 0, most)?;
+        held.push(one);
+        most += if own.contains(&layer) { one } else { Bytes::ZERO };
+    }
     if setup.window.is_some() {
         // Layers come in at one end and go at the other.
         let live = setup.live(2);
@@ -52,8 +113,8 @@ pub fn needs<R: Real>(deck: &Deck, threads: usize, steps: u64, team: &Team) -> N
             held.rotate_left(1);
             held[..first].fill(Bytes::ZERO);
             let shift = moved * grid.tile[2] as i64;
-            held[last] = sum(&mut (last * each..(last + 1) * each).map(|tile| room(tile, shift)));
-            most = most.max(sum(&mut held[own.clone()].iter().copied()));
+            held[last] = layer_of(last, shift, sum(&held[own.clone()]))?;
+            most = most.max(sum(&held[own.clone()]));
         }
     }
     needs.particles = most;
@@ -75,7 +136,7 @@ pub fn needs<R: Real>(deck: &Deck, threads: usize, steps: u64, team: &Team) -> N
         needs.fields += all;
         needs.layer = needs.layer.max(all);
     }
-    needs
+    Ok(needs)
 }
 
 /// The fast memory with which everything fits.
@@ -138,8 +199,7 @@ pub struct Scene<R: Real> {
 impl<R: Real> Scene<R> {
     /// Opens a deck as it begins, or as its checkpoint has it.
     pub fn open(deck: &Deck, options: &Options, team: Team) -> Result<Scene<R>, PicError> {
-        let steps = options.steps.unwrap_or(deck.steps);
-        let needs = needs::<R>(deck, options.threads, steps, &team);
+        let needs = needs::<R>(deck, options, &team)?;
         let fast = match (options.system, options.fast) {
             (System::AllFast, _) | (_, None) => ample(&needs),
             (_, Some(Amount::Share(share))) => Bytes((needs.all().0 as f64 * share) as u64),
@@ -150,9 +210,14 @@ impl<R: Real> Scene<R> {
         if opened > staff.copiers[0] {
             staff.known = Some(rates::measured(&machine, opened)?);
         }
-        let wired = options.system.wire(&needs, &machine)?;
-        let ways =
-            Ways { threads: options.threads, passes: wired.passes, batch: wired.batch, ..Ways::default() };
+        let wired = options.system.wire_with(&needs, &machine, options.house)?;
+        let ways = Ways {
+            threads: options.threads,
+            passes: wired.passes,
+            batch: wired.batch,
+            ahead: wired.ahead,
+            ..Ways::default()
+        };
         let (placement, setup) = (wired.placement, deck.setup.clone());
         let (mut simulation, resumed) = match &options.checkpoint {
             Some(path) if options.resume && path.exists() => {

@@ -116,27 +116,43 @@ impl Setup {
 
     /// What the particles of a tile begin with: cell by cell, with how many each has. A window has moved on by `shift` cells.
     pub fn load<R: Real>(&self, species: usize, tile: usize, shift: i64) -> (Vec<Single<R>>, Vec<u32>) {
-        let (first, cells) = self.grid.extent(tile);
         let (mut singles, mut counts) = (Vec::new(), Vec::new());
+        let (loading, volume) = (&self.species[species].loading, self.grid.cell_volume());
+        self.spots(species, tile, shift, |spot| {
+            let before = singles.len();
+            if let Some(spot) = spot {
+                loading.cell(&spot, volume, &mut singles);
+            }
+            counts.push((singles.len() - before) as u32);
+        });
+        (singles, counts)
+    }
+
+    /// How many particles a tile begins with.
+    pub fn count(&self, species: usize, tile: usize, shift: i64) -> u64 {
+        let (mut all, volume) = (0u64, self.grid.cell_volume());
+        let loading = &self.species[species].loading;
+        self.spots(species, tile, shift, |spot| {
+            all = all.saturating_add(spot.map_or(0, |spot| loading.count(&spot, volume)));
+        });
+        all
+    }
+
+    /// The cells of a tile in their order; nothing where there may be no particles.
+    fn spots(&self, species: usize, tile: usize, shift: i64, mut each: impl FnMut(Option<Spot>)) {
+        let (first, cells) = self.grid.extent(tile);
         let live = [0, 1, 2].map(|axis| self.live(axis));
         let seed = self.seed.wrapping_mul(0x2545_F491_4F6C_DD1D).wrapping_add(species as u64 + 1);
+        let (spacing, centre) = (self.grid.spacing, self.centre());
         for z in 0..cells[2] {
             for y in 0..cells[1] {
                 for x in 0..cells[0] {
-                    let at = [first[0] + x, first[1] + y, first[2] + z].map(|at| at as i64);
-                    let cell = [at[0], at[1], at[2] + shift];
-                    let spot = Spot { cell, spacing: self.grid.spacing, centre: self.centre(), seed };
-                    let before = singles.len();
                     let here = [first[0] + x, first[1] + y, first[2] + z];
-                    if !(0..3).all(|axis| live[axis].contains(&here[axis])) {
-                        counts.push(0);
-                        continue;
-                    }
-                    self.species[species].loading.cell(&spot, self.grid.cell_volume(), &mut singles);
-                    counts.push((singles.len() - before) as u32);
+                    let at = here.map(|at| at as i64);
+                    let spot = Spot { cell: [at[0], at[1], at[2] + shift], spacing, centre, seed };
+                    each((0..3).all(|axis| live[axis].contains(&here[axis])).then_some(spot));
                 }
             }
         }
-        (singles, counts)
     }
 }

@@ -39,13 +39,15 @@ pub struct Ways {
     pub passes: Passes,
     /// How many bytes of particles a kernel works on at most, unless a tile alone has more; none for a layer at a time.
     pub batch: Option<Bytes>,
+    /// How many batches are asked for ahead of their turn.
+    pub ahead: usize,
     /// Which vectors are used.
     pub level: Level,
 }
 
 impl Default for Ways {
     fn default() -> Ways {
-        Ways { threads: 1, passes: Passes::One, batch: None, level: level() }
+        Ways { threads: 1, passes: Passes::One, batch: None, ahead: 1, level: level() }
     }
 }
 

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tiercel_core::{Backing, Bandwidth, Bytes, Link, Machine, Nanos, Tier, TierId};
+use tiercel_core::{Backing, Bandwidth, Bytes, Link, Machine, Nanos, Policy, Tier, TierId};
 
 use crate::error::PicError;
 use crate::paged::{Keeps, Paged};
 use crate::placement::{Cached, Ferry, Fixed, Zones};
 use crate::simulation::Passes;
-use crate::store::Placement;
+use crate::store::{Housed, Placement};
 
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum System {
     FirstTouch,
     /// Fast memory as a cache of the slow one.
     MemoryMode,
+    /// IAL, an operating system that moves hot pages.
+    Ial,
     /// Fields in fast memory, particles in slow memory.
     Static,
     /// WarpX-PM.
@@ -32,11 +34,12 @@ pub enum System {
 
 impl System {
     /// All systems by name.
-    pub const ALL: [(&'static str, System); 7] = [
+    pub const ALL: [(&'static str, System); 8] = [
         ("all-fast", System::AllFast),
         ("slow-only", System::SlowOnly),
         ("first-touch", System::FirstTouch),
         ("memory-mode", System::MemoryMode),
+        ("ial", System::Ial),
         ("static", System::Static),
         ("warpx-pm", System::WarpxPm),
         ("tiercel", System::Tiercel),
@@ -92,14 +95,28 @@ pub struct Wired {
     pub passes: Passes,
     /// How many bytes of particles a kernel works on at most.
     pub batch: Option<Bytes>,
+    /// How many batches are on their way to fast memory while one is worked on.
+    pub ahead: usize,
 }
+
+/// Makes a policy by its name, of those that are not particles' own: whoever runs a deck knows them, and this crate does not.
+pub type House = fn(&str) -> Option<Box<dyn Policy>>;
 
 /// How many batches there is room for in the migration zone: one arrives while another is worked on, and one leaves.
 const BATCHES: u64 = 3;
 
+/// The same at most where slow memory is a file, and ours decides: a disk answers late now and then, and several requests together sooner
+/// than one after the other.
+const QUEUED: u64 = 6;
+
 impl System {
     /// Wires the system up for so much fast memory.
     pub fn wire(self, needs: &Needs, machine: &Machine) -> Result<Wired, PicError> {
+        self.wire_with(needs, machine, |_| None)
+    }
+
+    /// The same, with policies of the house.
+    pub fn wire_with(self, needs: &Needs, machine: &Machine, house: House) -> Result<Wired, PicError> {
         let (fast, slow) = (machine.tiers[0].capacity, machine.slowest());
         let slow_tier = machine.tier(slow);
         if !slow_tier.computable
@@ -111,6 +128,7 @@ impl System {
             placement: Box::new(Fixed { name: "", tiers: Vec::new() }),
             passes: Passes::Two,
             batch: None,
+            ahead: 1,
         };
         let fixed = |name, tiers: &[TierId]| Box::new(Fixed { name, tiers: tiers.to_vec() });
         let short = needs.temporaries + needs.metadata;
@@ -121,6 +139,16 @@ impl System {
             System::SlowOnly => Wired { placement: fixed("slow-only", &[slow]), ..two },
             System::FirstTouch => Wired { placement: fixed("first-touch", &[TierId(0), slow]), ..two },
             System::MemoryMode => Wired { placement: Box::new(Cached::new(fast)), ..two },
+            System::Ial => {
+                let unusable = |why| PicError::Unusable { system: self, why };
+                if !slow_tier.computable {
+                    return Err(unusable(
+                        "it moves pages of memories that kernels work on, and a file is none",
+                    ));
+                }
+                let policy = house("ial").ok_or(unusable("its policy is not here"))?;
+                Wired { placement: Box::new(Housed(policy)), ..two }
+            }
             System::Static => {
                 let Needs { metadata, temporaries, fields, .. } = *needs;
                 let zones = Zones { metadata, temporaries, migration: Bytes::ZERO, fields };
@@ -138,15 +166,18 @@ impl System {
                 )?;
                 let rest = fast.saturating_sub(short + needs.fields);
                 let batch = Bytes(rest.0 / (4 * BATCHES)).max(needs.tile);
-                let migration = Bytes(batch.0 * BATCHES + needs.tile.0 / 2);
+                let ours = self == System::Tiercel;
+                let most = if ours && !slow_tier.computable { QUEUED } else { BATCHES };
+                let batches = (rest.0.saturating_sub(needs.tile.0 / 2) / batch.0.max(1)).clamp(BATCHES, most);
+                let migration = Bytes(batch.0 * batches + needs.tile.0 / 2);
                 let Needs { metadata, temporaries, fields, .. } = *needs;
                 let zones = Zones { metadata, temporaries, migration, fields };
-                let ours = self == System::Tiercel;
                 let name = if ours { "tiercel" } else { "warpx-pm" };
                 let passes = if ours { Passes::One } else { Passes::Two };
                 let room = rest.saturating_sub(migration).0 as f64;
                 let stays = if ours { (room / needs.particles.0.max(1) as f64).min(1.0) } else { 0.0 };
-                Wired { placement: Box::new(Ferry::new(name, zones, stays)), passes, batch: Some(batch) }
+                let placement = Box::new(Ferry::new(name, zones, stays));
+                Wired { placement, passes, batch: Some(batch), ahead: batches as usize / 2 }
             }
         })
     }
@@ -158,7 +189,7 @@ impl System {
             System::FirstTouch => Some(Keeps::First),
             System::MemoryMode => Some(Keeps::Last),
             System::Static => Some(Keeps::Fields),
-            System::AllFast | System::WarpxPm | System::Tiercel => None,
+            System::AllFast | System::Ial | System::WarpxPm | System::Tiercel => None,
         }
     }
 
@@ -169,7 +200,7 @@ impl System {
         self.enough(fast, reserve, "a tile at work and one on its way back, beside the fields around it,")?;
         let name = System::ALL.iter().find(|(_, system)| *system == self).map_or("", |(name, _)| name);
         let placement = Box::new(Paged::new(name, keeps, reserve));
-        Ok(Wired { placement, passes: Passes::Two, batch: Some(needs.tile) })
+        Ok(Wired { placement, passes: Passes::Two, batch: Some(needs.tile), ahead: 1 })
     }
 
     fn enough(self, fast: Bytes, wanted: Bytes, what: &'static str) -> Result<(), PicError> {

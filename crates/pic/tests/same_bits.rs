@@ -44,12 +44,17 @@ fn hash(deck: &Deck, options: Options) -> u64 {
         .output_hash
 }
 
+/// All systems but IAL, whose policy is not here: `tiercel pic compare` holds it to the same bits.
+fn systems() -> impl Iterator<Item = (&'static str, System)> {
+    System::ALL.into_iter().filter(|(_, system)| *system != System::Ial)
+}
+
 #[test]
 fn every_system_gives_the_same_bits() {
     for (precision, order) in [("f32", 1), ("f64", 3)] {
         let deck = deck(precision, order);
         let all = hash(&deck, Options::default());
-        for (name, system) in System::ALL {
+        for (name, system) in systems() {
             for threads in [1, 3] {
                 let fast = Some(Amount::Share(0.6));
                 assert_eq!(
@@ -69,7 +74,7 @@ fn every_system_gives_the_same_bits_with_a_window_and_a_laser() {
     assert_eq!(deck.setup.moved(31), 4);
     let all = hash(&deck, Options::default());
     let folder = std::env::temp_dir().display().to_string();
-    for (name, system) in System::ALL {
+    for (name, system) in systems() {
         let fast = Some(Amount::Share(0.8));
         let options = Options { system, threads: 2, fast, ..Options::default() };
         assert_eq!(hash(&deck, options.clone()), all, "{name}");

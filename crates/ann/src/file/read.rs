@@ -263,6 +263,7 @@ impl Opened {
         index.arrivals = opened.head.arrivals;
         index.set_ef(opened.head.ef as usize);
         index.graph.set_entry((nodes > 0).then_some(opened.head.entry));
+        index.sketch_rows(std::iter::empty());
         Ok(index)
     }
 }

@@ -48,7 +48,9 @@ impl PageFile {
 
     /// A copy of a stretch of a file, without a name, on the disk of a folder.
     pub(crate) fn copied(path: &Path, stretch: Range<u64>, folder: &Path) -> io::Result<PageFile> {
-        let folder = if folder.is_dir() { folder } else { folder.parent().unwrap_or(folder) };
+        if !folder.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "there is no such folder for vectors"));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         let file = options.clone().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(folder)?;

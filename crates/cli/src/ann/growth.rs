@@ -18,7 +18,7 @@ use tiercel_run::cores::time_used;
 use tiercel_session::cores;
 
 use super::{fast, first, vectors};
-use crate::amounts::{count, share, threads};
+use crate::amounts::{count, recall, threads};
 use crate::answer::Answer;
 use crate::figures::grouped;
 use crate::progress::Notes;
@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(short, value_name = "N", default_value_t = 10)]
     k: usize,
     /// The recall to reach
-    #[arg(long, value_name = "0.95", default_value = "0.95", value_parser = share, allow_hyphen_values = true)]
+    #[arg(long, value_name = "0.95", default_value = "0.95", value_parser = recall, allow_hyphen_values = true)]
     recall: f64,
     /// Fast memory where vectors stay in the file
     #[arg(long, value_name = "20%|2GiB", default_value = "20%", value_parser = fast, allow_hyphen_values = true)]

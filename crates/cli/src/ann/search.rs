@@ -11,7 +11,7 @@ use tiercel_ann::{Ask, FastMemory, Filter, Index, Matrix, Moved, Neighbours, Slo
 use tiercel_core::Bytes;
 
 use super::{fast, first, truth, vectors};
-use crate::amounts::{share, threads};
+use crate::amounts::{recall, threads};
 use crate::answer::Answer;
 use crate::figures::grouped;
 use crate::files;
@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", conflicts_with = "recall")]
     ef: Option<usize>,
     /// The recall to reach, by what was measured when the index was saved
-    #[arg(long, value_name = "0.95", value_parser = share, allow_hyphen_values = true)]
+    #[arg(long, value_name = "0.95", value_parser = recall, allow_hyphen_values = true)]
     recall: Option<f64>,
     /// How many vectors are read for each query, where they are not in fast memory
     #[arg(long, value_name = "N")]

@@ -11,7 +11,7 @@ use tiercel_ann::{FastMemory, Index, Point, Slow, Tiered, Timed};
 use tiercel_run::cores::time_used;
 
 use super::{fast, first, truth, vectors};
-use crate::amounts::{duration, share, threads};
+use crate::amounts::{duration, recall, threads};
 use crate::answer::Answer;
 use crate::progress::Progress;
 
@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(short, value_name = "N", default_value_t = 10)]
     k: usize,
     /// The recall to reach
-    #[arg(long, value_name = "0.95", default_value = "0.95", value_parser = share, allow_hyphen_values = true)]
+    #[arg(long, value_name = "0.95", default_value = "0.95", value_parser = recall, allow_hyphen_values = true)]
     recall: f64,
     /// The time that a query may take on average
     #[arg(long, value_name = "1ms", value_parser = duration, allow_hyphen_values = true)]

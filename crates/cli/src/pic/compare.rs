@@ -14,7 +14,7 @@ use tiercel_pic::simulation::PHASES;
 use tiercel_pic::system::System;
 use tiercel_session::{Fast, cores};
 
-use super::{RUNNING, STOP, amount, bandwidths, read, watch_for_interrupts};
+use super::{RUNNING, STOP, amount, bandwidths, house, read, watch_for_interrupts};
 use crate::amounts;
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -100,6 +100,7 @@ pub fn run(arguments: &Compare) -> anyhow::Result<String> {
     let mut options = Options {
         fast: Some(amount(arguments.fast)),
         slow: arguments.slow.clone(),
+        house,
         threads,
         copiers: arguments.copiers.map(|copiers| copiers as u32),
         ..Options::default()

@@ -193,7 +193,9 @@ pub fn write<R: Real>(
         Format::Json => json::text(&root).into_bytes(),
         Format::Hdf5 => hdf5::bytes(&root),
     };
-    tiercel_run::files::replace(path, bytes)
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    folder
+        .and_then(|()| tiercel_run::files::replace(path, bytes))
         .map_err(|error| PicError::File { path: path.to_path_buf(), error })
 }
 
