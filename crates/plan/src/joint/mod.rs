@@ -102,9 +102,11 @@ pub struct Joint {
 /// The part of the time for each of moving alone and running again alone, which the joint plan must not lose to.
 const APART: f64 = 0.12;
 /// The share of memory given up where tensors could not be given places, each time.
-const NARROW: [f64; 5] = [0.0, 0.01, 0.02, 0.035, 0.06];
+const NARROW: [f64; 7] = [0.0, 0.01, 0.03, 0.055, 0.08, 0.11, 0.15];
 /// The part of the time after which the search ends, so that some is left for places.
-const SEARCH: f64 = 0.7;
+const SEARCH: f64 = 0.6;
+/// A packing gets this part of the time, as a divisor of it, times the packer's own divisor.
+const PACKINGS: u32 = 4;
 
 /// Plans a trace: which tensors stay, move, or are made again, so that an iteration takes least with so much fast memory.
 pub fn joint(
@@ -125,13 +127,15 @@ pub fn joint(
     let (found, judged) = search(&whole, allowed, request, started);
     let mut best = found.filter(|found| found.fits).ok_or(PlanError::NoPlan)?;
     let mut loose = None;
-    for share in NARROW {
+    for (round, share) in NARROW.into_iter().enumerate() {
         let mut base = whole.clone();
         base.limit = (whole.limit as f64 * (1.0 - share)) as u64;
-        let mut searcher = Searcher::new(&base, request.seed, deadline(started, request.time));
+        let until = SEARCH + (1.0 - SEARCH) * (round + 1) as f64 / NARROW.len() as f64;
+        let mut searcher =
+            Searcher::new(&base, request.seed, deadline(started, request.time.mul_f64(until.min(1.0))));
         if share > 0.0 {
             match searcher.repair(best.clone(), allowed) {
-                Some(found) => best = found,
+                Some(found) => best = searcher.improve(found, allowed, request.rounds),
                 None => break,
             }
         }
@@ -213,7 +217,7 @@ fn write_down(
     let (sequence, flow) = (&searcher.sequence, &searcher.flow);
     let repeated = write::rewritten(trace, sequence).map_err(|error| PlanError::Trace(error.to_string()))?;
     let mut plan = write::plan(&repeated, machine, slow, (base, sequence, flow), bound);
-    let effort = Effort { time: request.time, seed: request.seed, ..Effort::default() };
+    let effort = Effort { time: request.time / PACKINGS, seed: request.seed, ..Effort::default() };
     let packed = request.places && assign(&mut plan, &repeated.trace, machine, &effort).is_ok();
     verify(&plan, &repeated.trace, machine).map_err(|flaw| PlanError::Trace(flaw.to_string()))?;
     let schedule = write::schedule(trace, base, sequence, flow, bound);
