@@ -83,8 +83,10 @@ const LARGE: f64 = 1.015;
 /// plan with early updates that is further from its bound may be worse than one without.
 const NEAR: f64 = 1.05;
 
-/// The part of the time that each plan for keeping, moving and running again gets where there is a trace alone.
-const JOINTLY: f64 = 0.4;
+/// The part of the time that the plan for keeping, moving and running again gets where there is a trace alone, and the one
+/// for running again alone.
+const JOINTLY: f64 = 0.5;
+const ALONE: f64 = 0.15;
 
 /// How much longer than the best plan that computes again one that only moves may seem to take, as a plan made in a hurry
 /// shows it, and still be worth planning where kernels cannot work on slow memory.
@@ -132,9 +134,9 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
     if setting.program.is_none() && far {
         // A trace from anywhere: what moves and what runs again is decided together, and gets most of the time.
         // Where places for what moves are not found, running again alone may play better than both, whatever is planned.
-        let alone = (choices == Choices::Both).then_some(Choices::Recompute);
-        for choices in [choices].into_iter().chain(alone) {
-            let options = Options { time: until.mul_f64(JOINTLY), choices, ..setting.options };
+        let alone = (choices == Choices::Both).then_some((Choices::Recompute, ALONE));
+        for (choices, share) in [(choices, JOINTLY)].into_iter().chain(alone) {
+            let options = Options { time: until.mul_f64(share), choices, ..setting.options };
             search.consider(jointly(&setting.with(options)));
         }
     }

@@ -16,10 +16,65 @@ pub(crate) enum Choice {
     Keep,
     /// It leaves for the slow tier and comes back.
     Move,
+    /// The same, and it goes on to the tier behind that one meanwhile.
+    Deep,
     /// It is dropped and made again.
     Again,
     /// It begins and ends the iteration on the slow tier; of persistent tensors, for the gap before their first use.
     Away,
+    /// The same on the tier behind that one.
+    DeepAway,
+}
+
+impl Choice {
+    /// Whether it goes to the tier behind the slow one.
+    pub(crate) fn is_deep(self) -> bool {
+        matches!(self, Choice::Deep | Choice::DeepAway)
+    }
+
+    /// Whether the tensor leaves between two uses and comes back.
+    pub(crate) fn is_move(self) -> bool {
+        matches!(self, Choice::Move | Choice::Deep)
+    }
+}
+
+/// The slow tier where it cannot hold all: what it holds, and the link to the tier behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    pub(crate) capacity: u64,
+    pub(crate) link: Link,
+}
+
+/// A pair of links between neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// Nanoseconds a byte, and a copy: towards the slower tier, and back.
+    copy: [f64; 2],
+    latency: [f64; 2],
+    /// The share of its speed that each keeps while the other is busy.
+    pub(crate) both: f64,
+}
+
+impl Link {
+    fn new(machine: &Machine, fast: TierId, slow: TierId) -> Link {
+        let link = |from, to| machine.link(from, to);
+        let per_byte = |from, to| link(from, to).map_or(f64::INFINITY, |l| 1e9 / l.speed().0);
+        let latency = |from, to| link(from, to).map_or(0.0, |l| l.latency.0 as f64);
+        let copy = [per_byte(fast, slow), per_byte(slow, fast)];
+        let together =
+            machine.tier(slow).combined.map_or(f64::INFINITY, |c| c.0) / (1e9 / copy[0] + 1e9 / copy[1]);
+        Link { copy, latency: [latency(fast, slow), latency(slow, fast)], both: together.min(1.0) }
+    }
+
+    /// The nanoseconds of a copy of so many bytes, towards the slower tier (0) or back (1).
+    pub(crate) fn copying(&self, bytes: u64, side: usize) -> f64 {
+        bytes as f64 * self.copy[side] + self.latency[side]
+    }
+
+    /// Nanoseconds a byte in the quicker direction.
+    pub(crate) fn least(&self) -> f64 {
+        self.copy[0].min(self.copy[1])
+    }
 }
 
 /// A kernel.
@@ -74,15 +129,22 @@ pub(crate) struct Base {
     pub(crate) calls: Vec<Call>,
     pub(crate) items: Vec<Item>,
     pub(crate) gaps: Vec<Gap>,
-    /// The fast memory.
+    /// The fast memory, and how much of it is given up at each step.
     pub(crate) limit: u64,
-    /// Nanoseconds a byte, and a copy: out of the fast tier, and back.
-    pub(crate) copy: [f64; 2],
-    pub(crate) latency: [f64; 2],
+    pub(crate) spare: Vec<u64>,
+    /// Between the fast tier and the slow one.
+    pub(crate) link: Link,
+    /// What is behind the slow one, where that cannot hold all.
+    pub(crate) behind: Option<Behind>,
     /// All kernels once.
     pub(crate) floor: f64,
-    /// Whether some of the links' time is another's: the share of its speed that each of two keeps.
-    pub(crate) both: f64,
+}
+
+/// Where tensors leave for, and, where that cannot hold all of them, where they go on to from there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiers {
+    pub(crate) near: TierId,
+    pub(crate) deep: Option<TierId>,
 }
 
 /// Tensors below this share of the fast memory stay where they are.
@@ -93,7 +155,7 @@ impl Base {
         trace: &Trace,
         machine: &Machine,
         times: &dyn KernelTime,
-        slow: TierId,
+        tiers: Tiers,
         seeded: bool,
     ) -> Base {
         let fast = TierId(0);
@@ -146,21 +208,20 @@ impl Base {
             }
             calls.push(call);
         }
-        let link = |from, to| machine.link(from, to);
-        let per_byte = |from, to| link(from, to).map_or(f64::INFINITY, |l| 1e9 / l.speed().0);
-        let latency = |from, to| link(from, to).map_or(0.0, |l| l.latency.0 as f64);
-        let copy = [per_byte(fast, slow), per_byte(slow, fast)];
-        let together =
-            machine.tier(slow).combined.map_or(f64::INFINITY, |c| c.0) / (1e9 / copy[0] + 1e9 / copy[1]);
+        let Tiers { near, deep } = tiers;
+        let behind = deep.map(|deep| Behind {
+            capacity: machine.tier(near).capacity.0,
+            link: Link::new(machine, near, deep),
+        });
         let mut base = Base {
+            spare: vec![0; calls.len()],
             floor: own.iter().sum(),
             calls,
             items,
             gaps: Vec::new(),
             limit,
-            copy,
-            latency: [latency(fast, slow), latency(slow, fast)],
-            both: together.min(1.0),
+            link: Link::new(machine, fast, near),
+            behind,
         };
         base.find_gaps();
         base
@@ -198,13 +259,13 @@ impl Base {
         }
     }
 
+    /// The fast memory beside one step.
+    pub(crate) fn room(&self, step: u32) -> u64 {
+        self.limit.saturating_sub(self.spare[step as usize])
+    }
+
     /// How often a tensor has been written before a step.
     pub(crate) fn version(&self, tensor: u32, step: u32) -> u32 {
         self.items[tensor as usize].writers.partition_point(|w| *w < step) as u32
-    }
-
-    /// The nanoseconds of a copy of so many bytes, out (0) or back (1).
-    pub(crate) fn copying(&self, bytes: u64, side: usize) -> f64 {
-        bytes as f64 * self.copy[side] + self.latency[side]
     }
 }

@@ -108,7 +108,7 @@ fn at(base: &Base, allowed: Allowed, step: usize) -> f64 {
         }
         (left <= 1.0).then_some(cost)
     };
-    let speed = if allowed.moves { 1.0 / base.copy[0].min(base.copy[1]) } else { 0.0 };
+    let speed = if allowed.moves { 1.0 / base.link.least() } else { 0.0 };
     let (mut low, mut high) = (base.floor, base.floor + above / speed.max(1e-9) + 1.0);
     if speed == 0.0 {
         return if made >= above { base.floor + again(0.0).unwrap_or(0.0) } else { base.floor };

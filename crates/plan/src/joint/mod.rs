@@ -37,10 +37,10 @@ use tiercel_workload::{Lifetimes, Trace};
 
 use crate::model::problem::PlanError;
 use crate::plan::Plan;
-use crate::plan::offsets::assign;
+use crate::plan::offsets::{Excess, assign};
 use crate::plan::verify::verify;
 use crate::search::solve::Effort;
-use base::Base;
+use base::{Base, Tiers};
 use search::{Allowed, Found, Searcher, better};
 
 pub use schedule::{Act, Around, Schedule};
@@ -100,11 +100,22 @@ pub struct Joint {
 }
 
 /// The part of the time for each of moving alone and running again alone, which the joint plan must not lose to.
-const APART: f64 = 0.12;
-/// The share of memory given up where tensors could not be given places, each time.
-const NARROW: [f64; 5] = [0.0, 0.01, 0.02, 0.035, 0.06];
+const APART: f64 = 0.06;
+/// The part of the time for the first plan of all.
+const STARTS: f64 = 0.2;
+/// How often memory is given up because tensors did not find their places, and how much more of it is everywhere each time.
+const ROUNDS: usize = 9;
+const MORE: f64 = 0.004;
 /// The part of the time after which the search ends, so that some is left for places.
-const SEARCH: f64 = 0.7;
+const SEARCH: f64 = 0.45;
+/// The same where bytes are counted alone.
+const COUNTED: f64 = 0.95;
+/// The part of the time after which the last search ends, where places are there for a plan and a better one is looked for.
+const LAST: f64 = 0.95;
+/// The part of the time in which a plan is mended for less memory.
+const SLICE: f64 = 0.05;
+/// A packing gets this part of the time, as a divisor of it, times the packer's own divisor.
+const PACKINGS: u32 = 2;
 
 /// Plans a trace: which tensors stay, move, or are made again, so that an iteration takes least with so much fast memory.
 pub fn joint(
@@ -116,47 +127,79 @@ pub fn joint(
     let started = Instant::now();
     trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
     trace.check_tiers(machine.tiers.len()).map_err(|error| PlanError::Trace(error.to_string()))?;
-    let slow = slow_tier(trace, machine);
+    let tiers = tiers(trace, machine);
     let moves = request.moves && machine.tiers.len() > 1;
-    let whole = Base::new(trace, machine, times, slow, request.seeded);
+    let whole = Base::new(trace, machine, times, tiers, request.seeded);
     feasible(&whole, trace, machine)?;
     let allowed = Allowed { moves, again: request.again };
     let bound = bound::bound(&whole, allowed);
     let (found, judged) = search(&whole, allowed, request, started);
     let mut best = found.filter(|found| found.fits).ok_or(PlanError::NoPlan)?;
-    let mut loose = None;
-    for share in NARROW {
-        let mut base = whole.clone();
-        base.limit = (whole.limit as f64 * (1.0 - share)) as u64;
-        let mut searcher = Searcher::new(&base, request.seed, deadline(started, request.time));
-        if share > 0.0 {
-            match searcher.repair(best.clone(), allowed) {
-                Some(found) => best = found,
-                None => break,
+    // Memory is given up where tensors did not find their places, until they do; then a better plan for the rest is sought.
+    let (mut loose, mut packed): (Option<Joint>, Option<Joint>) = (None, None);
+    let mut base = whole;
+    for round in 0..ROUNDS {
+        let mut searcher =
+            Searcher::new(&base, request.seed, deadline(Instant::now(), request.time.mul_f64(SLICE)));
+        if round > 0 {
+            if packed.is_some() {
+                searcher.until(deadline(started, request.time.mul_f64(LAST)));
+            } else {
+                let Some(found) = searcher.repair(best.clone(), allowed) else { break };
+                best = found;
             }
+            best = searcher.improve(best, allowed, request.rounds);
         }
-        let Some(_) = searcher.judge(&best.choices).filter(|_| searcher.flow.excess == 0) else { continue };
-        let written =
-            write_down(trace, machine, slow, (&base, &searcher), (bound, judged), request, started)?;
-        if written.packed || !request.places {
-            return Ok(written);
-        }
-        loose.get_or_insert(written);
-        if started.elapsed() >= request.time {
+        if searcher.judge(&best.choices).is_none() || searcher.flow.excess > 0 {
             break;
         }
+        let (written, excess) =
+            write_down(trace, machine, tiers, (&base, &mut searcher), (bound, judged), request, started)?;
+        let Some(excess) = excess else {
+            let better = packed.as_ref().is_none_or(|old| written.plan.iteration_ns < old.plan.iteration_ns);
+            let last = packed.is_some() || round == 0 || !request.places;
+            if better {
+                packed = Some(written);
+            }
+            if last {
+                break;
+            }
+            continue;
+        };
+        loose.get_or_insert(written);
+        if packed.is_some() || started.elapsed() >= request.time {
+            break;
+        }
+        let kernels = std::mem::take(&mut searcher.sequence.kernels);
+        give_up(&mut base, &kernels, &excess, round);
     }
-    loose.ok_or(PlanError::NoPlan)
+    packed.or(loose).ok_or(PlanError::NoPlan)
+}
+
+/// Gives memory up where tensors did not find their places: there, and everywhere a little more from round to round.
+fn give_up(base: &mut Base, kernels: &[(u32, u32)], excess: &Excess, round: usize) {
+    if excess.tier > TierId(0) {
+        if let Some(behind) = &mut base.behind {
+            behind.capacity -= (behind.capacity as f64 * MORE) as u64;
+        }
+        return;
+    }
+    let mut least: Vec<u64> = vec![0; base.spare.len()];
+    for ((_, step), bytes) in kernels.iter().zip(&excess.bytes) {
+        least[*step as usize] = least[*step as usize].max(*bytes as u64);
+    }
+    let more = (base.limit as f64 * MORE * round as f64) as u64;
+    base.spare.iter_mut().zip(least).for_each(|(spare, least)| *spare += least + more);
 }
 
 /// Searches with what is allowed, and with each part of that alone.
 fn search(base: &Base, allowed: Allowed, request: &Request, started: Instant) -> (Option<Found>, u64) {
     let both = allowed.moves && allowed.again;
     let part = |share: f64| deadline(started, request.time.mul_f64(share));
-    let mut searcher = Searcher::new(base, request.seed, part(0.3));
+    let mut searcher = Searcher::new(base, request.seed, part(STARTS));
     let mut best = searcher.start(allowed);
     if both {
-        let mut share = 0.3;
+        let mut share = STARTS;
         for alone in [Allowed { moves: true, again: false }, Allowed { moves: false, again: true }] {
             share += APART;
             searcher.until(part(share));
@@ -164,7 +207,7 @@ fn search(base: &Base, allowed: Allowed, request: &Request, started: Instant) ->
             best = better(best, found);
         }
     }
-    searcher.until(part(SEARCH));
+    searcher.until(part(if request.places { SEARCH } else { COUNTED }));
     let found = best.map(|best| searcher.improve(best, allowed, request.rounds));
     (found, searcher.evaluations)
 }
@@ -176,12 +219,13 @@ fn deadline(started: Instant, time: Duration) -> Instant {
 
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The tier that tensors leave for: the nearest that holds them all.
-fn slow_tier(trace: &Trace, machine: &Machine) -> TierId {
+/// The tiers that tensors leave for: the next one, and behind it the nearest that holds them all.
+fn tiers(trace: &Trace, machine: &Machine) -> Tiers {
     let peak = Lifetimes::new(trace).peak().1;
     let wanted = Bytes(peak.0.saturating_sub(machine.tiers[0].capacity.0).saturating_mul(2));
     let enough = machine.tier_ids().skip(1).find(|tier| machine.tier(*tier).capacity >= wanted);
-    enough.unwrap_or(machine.slowest())
+    let (near, last) = (TierId(1.min(machine.slowest().0)), enough.unwrap_or(machine.slowest()));
+    Tiers { near, deep: (last > near).then_some(last) }
 }
 
 /// Every kernel's operands fit.
@@ -204,18 +248,23 @@ fn feasible(base: &Base, trace: &Trace, machine: &Machine) -> Result<(), PlanErr
 fn write_down(
     trace: &Trace,
     machine: &Machine,
-    slow: TierId,
-    (base, searcher): (&Base, &Searcher<'_>),
+    tiers: Tiers,
+    (base, searcher): (&Base, &mut Searcher<'_>),
     (bound, judged): (f64, u64),
     request: &Request,
     started: Instant,
-) -> Result<Joint, PlanError> {
+) -> Result<(Joint, Option<Excess>), PlanError> {
+    if request.places {
+        searcher.flow.hasten();
+    }
     let (sequence, flow) = (&searcher.sequence, &searcher.flow);
     let repeated = write::rewritten(trace, sequence).map_err(|error| PlanError::Trace(error.to_string()))?;
-    let mut plan = write::plan(&repeated, machine, slow, (base, sequence, flow), bound);
-    let effort = Effort { time: request.time, seed: request.seed, ..Effort::default() };
-    let packed = request.places && assign(&mut plan, &repeated.trace, machine, &effort).is_ok();
+    let mut plan = write::plan(&repeated, machine, tiers, (sequence, flow), bound);
+    let effort = Effort { time: request.time / PACKINGS, seed: request.seed, ..Effort::default() };
+    let excess = request.places.then(|| assign(&mut plan, &repeated.trace, machine, &effort).err()).flatten();
+    let packed = request.places && excess.is_none();
     verify(&plan, &repeated.trace, machine).map_err(|flaw| PlanError::Trace(flaw.to_string()))?;
     let schedule = write::schedule(trace, base, sequence, flow, bound);
-    Ok(Joint { repeated, plan, schedule, packed, again_ns: sequence.again, judged, time: started.elapsed() })
+    let (again_ns, time) = (sequence.again, started.elapsed());
+    Ok((Joint { repeated, plan, schedule, packed, again_ns, judged, time }, excess))
 }

@@ -123,6 +123,7 @@ impl<'a> Searcher<'a> {
         if share > 0.0 {
             self.choose_moves(&mut choices, share, again);
             self.judge(&choices)?;
+            self.sink(&mut choices)?;
         }
         if again {
             self.drop_until_it_fits(&mut choices)?;
@@ -130,8 +131,48 @@ impl<'a> Searcher<'a> {
         if self.flow.excess > 0 && share > 0.0 {
             // What is left has to move, whatever that takes.
             self.choose_moves(&mut choices, f64::INFINITY, false);
+            self.judge(&choices)?;
+            self.sink(&mut choices)?;
         }
         self.found(choices)
+    }
+
+    /// Lets what is away longest go on to the tier behind the slow one, until that has room for the rest.
+    fn sink(&mut self, choices: &mut [Choice]) -> Option<()> {
+        let base = self.base;
+        let mut began = Vec::with_capacity(base.calls.len() + 1);
+        began.push(0.0);
+        began.extend(base.calls.iter().scan(0.0, |clock, call| {
+            *clock += call.time;
+            Some(*clock)
+        }));
+        let away = |gap: &super::base::Gap, choice: Choice| match (gap.from, choice) {
+            (NONE, Choice::Away) => {
+                base.floor - (began[last(base, gap.tensor)] - began[gap.to as usize]).max(0.0)
+            }
+            (NONE, _) => began[gap.to as usize],
+            (from, _) => began[gap.to as usize] - began[from as usize + 1],
+        };
+        while self.flow.beyond > 0 {
+            let shallow = |at: &u32| matches!(choices[*at as usize], Choice::Move | Choice::Away);
+            let mut offers: Vec<u32> = (0..base.gaps.len() as u32).filter(shallow).collect();
+            if offers.is_empty() {
+                break;
+            }
+            let long = |at: &u32| away(&base.gaps[*at as usize], choices[*at as usize]);
+            offers.sort_by(|a, b| long(b).total_cmp(&long(a)).then(a.cmp(b)));
+            let mut left = self.flow.beyond as i64;
+            for at in offers {
+                let choice = &mut choices[at as usize];
+                *choice = if *choice == Choice::Away { Choice::DeepAway } else { Choice::Deep };
+                left -= base.items[base.gaps[at as usize].tensor as usize].bytes as i64;
+                if left <= 0 {
+                    break;
+                }
+            }
+            self.judge(choices)?;
+        }
+        Some(())
     }
 
     /// Drops what frees most for what it takes to make it again, until all fits or nothing more can be dropped.
@@ -185,6 +226,8 @@ impl<'a> Searcher<'a> {
         }
         if self.flow.excess > 0 && allowed.moves {
             self.choose_moves(&mut choices, f64::INFINITY, false);
+            self.judge(&choices)?;
+            self.sink(&mut choices)?;
         }
         self.found(choices)
     }
@@ -200,7 +243,7 @@ impl<'a> Searcher<'a> {
             }
             let bytes = base.items[gap.tensor as usize].bytes;
             let long = areas[at] / bytes as f64;
-            if long < base.copying(bytes, 0) + base.copying(bytes, 1) {
+            if long < base.link.copying(bytes, 0) + base.link.copying(bytes, 1) {
                 continue;
             }
             let price = match again && gap.again {
@@ -214,7 +257,7 @@ impl<'a> Searcher<'a> {
         let mut left = share * base.floor * 0.5;
         for (at, _) in offers {
             let bytes = base.items[base.gaps[at as usize].tensor as usize].bytes;
-            left -= base.copying(bytes, 0).max(base.copying(bytes, 1));
+            left -= base.link.copying(bytes, 0).max(base.link.copying(bytes, 1));
             if left < 0.0 {
                 break;
             }
@@ -225,11 +268,11 @@ impl<'a> Searcher<'a> {
     /// For each gap, bytes times nanoseconds above the limit that its tensor stands for.
     fn areas(&self, choices: &[Choice]) -> Vec<f64> {
         let base = self.base;
-        let limit = base.limit;
+        let room = |place: usize| base.room(self.sequence.kernels[place].1);
         let steps = self.sequence.kernels.len();
         let time = |place: usize| base.calls[self.sequence.kernels[place].0 as usize].time.max(1000.0);
         let above: Vec<(u64, f64)> =
-            (0..steps).map(|p| (self.flow.memory[p].saturating_sub(limit), time(p))).collect();
+            (0..steps).map(|p| (self.flow.memory[p].saturating_sub(room(p)), time(p))).collect();
         // Only where too much is wanted.
         let first = above.iter().position(|(above, _)| *above > 0).unwrap_or(steps);
         let last = above.iter().rposition(|(above, _)| *above > 0).map_or(0, |last| last + 1);
@@ -385,7 +428,7 @@ impl<'a> Searcher<'a> {
 
     fn other(&mut self, at: u32, now: Choice, allowed: Allowed) -> Choice {
         let gap = &self.base.gaps[at as usize];
-        let mut choices = [Choice::Keep; 4];
+        let mut choices = [Choice::Keep; 6];
         let mut count = 0;
         let mut add = |choice: Choice, may: bool| {
             if may && choice != now {
@@ -397,8 +440,16 @@ impl<'a> Searcher<'a> {
         add(Choice::Again, allowed.again && gap.again);
         add(Choice::Move, allowed.moves && gap.moves);
         add(Choice::Away, allowed.moves && gap.from == NONE);
+        let deep = allowed.moves && self.base.behind.is_some();
+        add(Choice::Deep, deep && gap.moves);
+        add(Choice::DeepAway, deep && gap.from == NONE);
         choices[self.random.usize(..count.max(1))]
     }
+}
+
+/// The last step that uses a tensor.
+fn last(base: &Base, tensor: u32) -> usize {
+    base.items[tensor as usize].uses.last().map_or(0, |last| *last as usize)
 }
 
 /// The better of two.

@@ -19,6 +19,8 @@ pub(crate) struct Leave {
     pub(crate) out: u32,
     /// The boundary at which it must be back; `NONE` where it ends away.
     pub(crate) back: u32,
+    /// Whether it goes on to the tier behind the slow one.
+    pub(crate) deep: bool,
 }
 
 /// The kernels that run, in order, and what lives when.
@@ -115,15 +117,14 @@ impl Unroller {
             if gap == NONE || item.uses.is_empty() {
                 continue;
             }
-            match choices[gap as usize] {
-                Choice::Keep | Choice::Again => {}
-                Choice::Move => {
-                    sequence.leaves.push(Leave { life: self.life[at], out: 0, back: item.uses[0] })
-                }
-                Choice::Away => {
-                    sequence.leaves.push(Leave { life: self.life[at], out: NONE, back: item.uses[0] })
-                }
-            }
+            let choice = choices[gap as usize];
+            let out = match choice {
+                Choice::Keep | Choice::Again => continue,
+                Choice::Move | Choice::Deep => 0,
+                Choice::Away | Choice::DeepAway => NONE,
+            };
+            let (life, back, deep) = (self.life[at], item.uses[0], choice.is_deep());
+            sequence.leaves.push(Leave { life, out, back, deep });
         }
         let given = sequence.leaves.len();
         for step in 0..base.calls.len() as u32 {
@@ -168,12 +169,13 @@ impl Unroller {
             uses.push(place);
             let here = uses.len() as u32 - 1;
             let before = if used > 0 { item.gaps[used - 1] } else { NONE };
-            if before != NONE && choices[before as usize] == Choice::Move && self.since[at].0 == life {
+            if before != NONE && choices[before as usize].is_move() && self.since[at].0 == life {
                 // Kernels that run again may have used it meanwhile: it leaves for the longest time in between.
                 let stretch = &uses[self.since[at].1 as usize..];
                 let longest = stretch.windows(2).max_by_key(|pair| pair[1] - pair[0]);
                 if let Some(pair) = longest {
-                    sequence.leaves.push(Leave { life, out: pair[0] + 1, back: pair[1] });
+                    let deep = choices[before as usize].is_deep();
+                    sequence.leaves.push(Leave { life, out: pair[0] + 1, back: pair[1], deep });
                 }
             }
             self.since[at] = (life, here);

@@ -6,7 +6,7 @@ use tiercel_core::{Machine, TierId};
 use tiercel_workload::Trace;
 use tiercel_workload::repeated::{RepeatError, Repeated, Rerun};
 
-use super::base::{Base, NONE};
+use super::base::{Base, NONE, Tiers};
 use super::flow::{Flow, Moved};
 use super::schedule::{Act, Around, Schedule};
 use super::unroll::Sequence;
@@ -35,8 +35,8 @@ fn names(repeated: &Repeated, sequence: &Sequence) -> Vec<Option<usize>> {
 pub(crate) fn plan(
     repeated: &Repeated,
     machine: &Machine,
-    slow: TierId,
-    (base, sequence, flow): (&Base, &Sequence, &Flow),
+    tiers: Tiers,
+    (sequence, flow): (&Sequence, &Flow),
     bound: f64,
 ) -> Plan {
     let names = names(repeated, sequence);
@@ -44,7 +44,8 @@ pub(crate) fn plan(
         let tensor = names[moved.life as usize].unwrap_or(0);
         repeated.trace.tensors[tensor].name.clone()
     };
-    let (fast, slow) = (machine.tiers[0].name.clone(), machine.tier(slow).name.clone());
+    let named = |tier: TierId| machine.tier(tier).name.clone();
+    let (fast, slow, behind) = (named(TierId(0)), named(tiers.near), named(tiers.deep.unwrap_or(tiers.near)));
     let again = sequence.kernels.iter().filter(|(kernel, step)| kernel != step);
     let repeat = |(step, before): &(u32, u32)| {
         let place = sequence.places[*step as usize] as usize;
@@ -73,20 +74,30 @@ pub(crate) fn plan(
         copy_threads: machine.copy_threads(),
         outline: None,
     };
-    let _ = base;
     for moved in flow.moves.iter().filter(|moved| moved.on) {
         let tensor = name(moved);
-        if moved.out == NONE {
-            plan.births.push(Birth { tensor: tensor.clone(), tier: slow.clone(), offset: None });
-        } else {
-            let (from, to, tensor) = (fast.clone(), slow.clone(), tensor.clone());
-            let (start, done) = (moved.out, moved.gone);
+        let deep = moved.deep.filter(|deep| deep.on);
+        let mut add = |from: &String, to: &String, start, done| {
+            let (from, to, tensor) = (from.clone(), to.clone(), tensor.clone());
             plan.moves.push(Move { start, done, tensor, action: Action::Move, from, to, offset: None });
+        };
+        if moved.out != NONE {
+            add(&fast, &slow, moved.out, moved.gone);
+        }
+        if let Some(deep) = deep {
+            if deep.sinks != NONE {
+                add(&slow, &behind, deep.sinks, deep.sunk);
+            }
+            if moved.back != NONE {
+                add(&behind, &slow, deep.rises, moved.comes);
+            }
         }
         if moved.back != NONE {
-            let (from, to) = (slow.clone(), fast.clone());
-            let (start, done) = (moved.comes, moved.back);
-            plan.moves.push(Move { start, done, tensor, action: Action::Move, from, to, offset: None });
+            add(&slow, &fast, moved.comes, moved.back);
+        }
+        if moved.out == NONE {
+            let tier = if deep.is_some() { behind.clone() } else { slow.clone() };
+            plan.births.push(Birth { tensor, tier, offset: None });
         }
     }
     plan.moves.sort_by(|a, b| (a.start, a.done, &a.tensor).cmp(&(b.start, b.done, &b.tensor)));

@@ -49,7 +49,7 @@ use tiercel_core::Bytes;
 use crate::search::solve::Effort;
 use bedrock::Bedrock;
 use clock::Clock;
-use problem::Raw;
+use problem::{Problem, Raw};
 use solve::{Solver, gcd};
 
 pub use error::{Fault, LayoutError, Shortfall};
@@ -178,6 +178,43 @@ pub fn pack_watched(
             Err(LayoutError::DoesNotFit(Box::new(Shortfall::new(buffers, packing, capacity))))
         }
         _ => Ok(packing),
+    }
+}
+
+/// Packs buffers within a capacity around others that lie already, each with its offset.
+///
+/// # Errors
+/// Those of [`pack`].
+pub(crate) fn pack_around(
+    buffers: &[Buffer],
+    lying: &[(Buffer, Bytes)],
+    capacity: Bytes,
+    effort: &Effort,
+) -> Result<Vec<Bytes>, LayoutError> {
+    let clock = Clock::new(effort);
+    check(buffers)?;
+    let ends: Vec<Buffer> =
+        lying.iter().filter(|(_, at)| at.0 > 0).map(|(_, at)| Buffer::new(0, 1, *at)).collect();
+    let all: Vec<Buffer> = buffers.iter().chain(lying.iter().map(|(b, _)| b)).chain(&ends).copied().collect();
+    let unit = unit(&all);
+    let raw: Vec<Raw> = buffers.iter().map(|buffer| scaled(buffer, unit)).collect();
+    let lying: Vec<(Raw, u64)> =
+        lying.iter().map(|(buffer, at)| (scaled(buffer, unit), at.0 / unit)).collect();
+    let problem = Problem::new(&raw, &lying);
+    let (bound, goal) = (solve::bound(&problem), capacity.0 / unit);
+    let mut watch = |_, _| {};
+    let mut solver = Solver::new(&problem, bound, goal, effort.seed, &clock, &mut watch);
+    if goal >= bound {
+        solver.search();
+    }
+    let offsets: Vec<Bytes> = solver.best.iter().map(|offset| Bytes(offset * unit)).collect();
+    match Bytes(solver.peak * unit) {
+        peak if peak <= capacity => Ok(offsets),
+        peak => {
+            let (lower_bound, proven) = (Bytes(bound * unit), Bytes(solver.proven * unit));
+            let packing = Packing { offsets, peak, lower_bound, proven, time: clock.elapsed() };
+            Err(LayoutError::DoesNotFit(Box::new(Shortfall::new(buffers, packing, capacity))))
+        }
     }
 }
 

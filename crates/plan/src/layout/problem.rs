@@ -144,6 +144,17 @@ impl Problem {
         pairs
     }
 
+    /// For each section, how high obstacles reach that lie on the floor, or on one another from there.
+    pub fn ground(&self) -> Vec<u64> {
+        let mut ground = vec![0; self.sections];
+        for (block, offset) in &self.obstacles {
+            for height in ground[block.sections()].iter_mut().filter(|height| *offset <= **height) {
+                *height = (*height).max(offset + block.size);
+            }
+        }
+        ground
+    }
+
     /// For each block the stretches of address that obstacles take from it, in order and apart from each other.
     pub fn blocked(&self) -> Vec<Vec<(u64, u64)>> {
         self.blocks.iter().map(|block| self.blocked_for(block)).collect()

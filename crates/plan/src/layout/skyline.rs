@@ -45,7 +45,7 @@ fn fill(
     choose: impl Fn((u32, u32), (u64, u64), &[u32]) -> Option<u32>,
 ) -> Vec<u64> {
     let mut tree = Tree::new(problem, order);
-    let mut sky = Sky::new(problem.sections);
+    let mut sky = Sky::over(&problem.ground());
     let mut offsets = vec![0; problem.blocks.len()];
     let mut left = order.len();
     let mut found = Vec::with_capacity(among + 1);
@@ -132,7 +132,9 @@ struct Sky {
 const NONE: u32 = u32::MAX;
 
 impl Sky {
-    fn new(sections: usize) -> Sky {
+    /// Begins with what lies already: the height of each section.
+    fn over(ground: &[u64]) -> Sky {
+        let sections = ground.len();
         let mut sky = Sky {
             end: vec![0; sections],
             before: vec![NONE; sections],
@@ -141,8 +143,11 @@ impl Sky {
             alive: vec![false; sections],
             sections: sections as u32,
         };
-        if sections > 0 {
-            sky.add(0, sections as u32, 0, NONE);
+        let (mut from, mut before) = (0, NONE);
+        for level in ground.chunk_by(|a, b| a == b) {
+            let to = from + level.len() as u32;
+            sky.add(from, to, level[0], before);
+            (before, from) = (from, to);
         }
         sky
     }

@@ -187,7 +187,9 @@ impl<'a> Solver<'a> {
                 offsets
             };
             abreast(pair.iter_mut(), run).into_iter().for_each(|offsets| self.take(offsets));
-            self.eject(EJECTIONS);
+            if self.problem.obstacles.is_empty() {
+                self.eject(EJECTIONS);
+            }
         }
     }
 

@@ -129,7 +129,7 @@ pub fn arranged_anew(
         if started.elapsed() >= effort.time {
             break;
         }
-        problem.narrow(&excess.0);
+        problem.narrow(&excess.bytes);
         let Some(next) = solve_again(&problem, &solution, &share()) else { break };
         solution = next;
     }
@@ -146,13 +146,16 @@ fn moved(plan: &Plan, trace: &Trace) -> u64 {
     moves.filter_map(|m| sizes.get(m.tensor.as_str())).sum()
 }
 
-/// The bytes by which tensors did not fit into the fastest tier, step by step.
+/// The bytes by which tensors did not fit into a tier, step by step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Excess(Vec<f64>);
+pub struct Excess {
+    pub(crate) bytes: Vec<f64>,
+    pub(crate) tier: TierId,
+}
 
 impl Excess {
     /// What of the buffers ends above the capacity, and at least somewhat more than nothing there.
-    fn new(buffers: &[Buffer], packing: &Packing, capacity: Bytes, steps: usize) -> Excess {
+    fn new(buffers: &[Buffer], packing: &Packing, tier: TierId, capacity: Bytes, steps: usize) -> Excess {
         let mut bytes = vec![0.0_f64; steps];
         let (least, most) = (capacity.0 as f64 * LEAST, capacity.0 as f64 * MOST);
         for (buffer, offset) in buffers.iter().zip(&packing.offsets) {
@@ -162,19 +165,20 @@ impl Excess {
                 here.iter_mut().for_each(|bytes| *bytes = bytes.max((above as f64).clamp(least, most)));
             }
         }
-        Excess(bytes)
+        Excess { bytes, tier }
     }
 
     /// Adds bytes at every step.
     fn add(&mut self, bytes: f64) {
-        self.0.iter_mut().for_each(|excess| *excess += bytes);
+        self.bytes.iter_mut().for_each(|excess| *excess += bytes);
     }
 }
 
 /// Gives every stay on a tier that is scarce its offset; otherwise tells by how many bytes, and when, they did not fit.
 pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort) -> Result<(), Excess> {
     let steps = trace.kernels.len();
-    let everything = |_| Excess(vec![machine.tiers[0].capacity.0 as f64 * LEAST; steps]);
+    let everything =
+        |_| Excess { bytes: vec![machine.tiers[0].capacity.0 as f64 * LEAST; steps], tier: TierId(0) };
     let stays = replay(plan, trace, machine).map_err(everything)?;
     let held = held(trace, machine, &stays);
     if held == stays {
@@ -241,7 +245,7 @@ fn place(
                 }
             }
             Err(LayoutError::DoesNotFit(shortfall)) => {
-                return Err(Excess::new(&buffers, &shortfall.best, capacity, steps));
+                return Err(Excess::new(&buffers, &shortfall.best, tier, capacity, steps));
             }
             Err(error) => unreachable!("the stays of a plan are sound buffers: {error}"),
         }

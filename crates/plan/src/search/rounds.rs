@@ -5,12 +5,13 @@
 //! where that does not fit, a search of its own places buffers that live twice: one after the other, each as low or as high as
 //! it can be, and what does not fit comes earlier in the next attempt.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use fastrand::Rng;
 use tiercel_core::Bytes;
 
-use crate::layout::{Buffer, LayoutError, pack};
+use crate::layout::{Buffer, LayoutError, pack, pack_around};
 use crate::search::solve::Effort;
 
 /// A buffer, by its position, and from when until when it is away.
@@ -37,10 +38,40 @@ pub(crate) fn pack_rounds(
     let all = pack(buffers, Some(capacity), effort).map(|packing| packing.offsets);
     match all {
         Err(error) if !rounds.is_empty() => {
-            Attempt::new(buffers, rounds, capacity).search(effort).ok_or(error)
+            let found = stacked(buffers, rounds, capacity, effort);
+            found.or_else(|| Attempt::new(buffers, rounds, capacity).search(effort)).ok_or(error)
         }
         all => all,
     }
+}
+
+/// Packs what lives all the time at the bottom, on it what is away for a while, and the rest on that. Who leaves first lies
+/// highest: what it leaves is open to the sky then, and the others are packed into it as on uneven ground.
+fn stacked(buffers: &[Buffer], rounds: &[Round], capacity: Bytes, effort: &Effort) -> Option<Vec<Bytes>> {
+    let (from, to) = (buffers.iter().map(|b| b.lower).min()?, buffers.iter().map(|b| b.upper).max()?);
+    let away: BTreeMap<usize, (u64, u64)> = rounds.iter().map(|round| (round.buffer, round.away)).collect();
+    let lasts = |at: usize| (buffers[at].lower, buffers[at].upper) == (from, to);
+    let (bottom, others): (Vec<usize>, Vec<usize>) =
+        (0..buffers.len()).filter(|at| !away.contains_key(at)).partition(|at| lasts(*at));
+    let rest: Vec<Buffer> = others.iter().map(|at| buffers[*at]).collect();
+    let mut stack: Vec<usize> = away.keys().copied().collect();
+    stack.sort_by_key(|at| (u64::MAX - away[at].0, away[at].1));
+    let (mut offsets, mut lying, mut height) = (vec![Bytes::ZERO; buffers.len()], Vec::new(), Bytes::ZERO);
+    for &at in bottom.iter().chain(&stack) {
+        let buffer = buffers[at];
+        offsets[at] = height.round_up(buffer.alignment)?;
+        height = offsets[at] + buffer.size;
+        let (gone, back) = away.get(&at).copied().unwrap_or((buffer.upper, buffer.upper));
+        let lives = [(buffer.lower, gone), (back, buffer.upper)];
+        let lives = lives.into_iter().filter(|(lower, upper)| lower < upper);
+        lying.extend(lives.map(|(lower, upper)| (Buffer { lower, upper, ..buffer }, offsets[at])));
+    }
+    if height > capacity {
+        return None;
+    }
+    let found = pack_around(&rest, &lying, capacity, effort);
+    others.iter().zip(found.ok()?).for_each(|(at, offset)| offsets[*at] = offset);
+    Some(offsets)
 }
 
 /// Buffers and what has been learned of them.
