@@ -178,3 +178,32 @@ fn a_kernel_that_cannot_fit_is_named_with_what_it_takes() {
         joint(&trace, &machine, &Roofline, &Request::default()).expect_err("nothing fits").to_string();
     assert!(error.contains("cannot work with 128 B"), "{error}");
 }
+
+#[test]
+fn what_the_slow_tier_cannot_hold_sinks_to_the_one_behind_it() {
+    let sums = Cell::new((0, 0));
+    for_seeds(80, |seed| {
+        let (trace, two) = small(seed);
+        let peak = Lifetimes::new(&trace).peak().1.0;
+        let fast = two.tier(TierId(0)).capacity.0;
+        let near = (peak.saturating_sub(fast) * (2 + seed % 7) / 10).next_multiple_of(64).max(64);
+        let machine = machine(&[fast, near, 8 * peak + 6400], 1);
+        let request = Request {
+            again: seed % 2 == 0,
+            rounds: 60,
+            time: Duration::from_secs(60),
+            places: seed % 4 == 1,
+            ..Request::default()
+        };
+        let Ok(found) = joint(&trace, &machine, &Roofline, &request) else { return };
+        verify(&found.plan, &found.repeated.trace, &machine).unwrap_or_else(|flaw| panic!("{flaw}"));
+        let names: Vec<&str> = machine.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        let sinks = found.plan.moves.iter().filter(|m| m.from == names[1] && m.to == names[2]).count();
+        let (planned, sunk) = sums.get();
+        sums.set((planned + 1, sunk + sinks));
+        let before = play(&trace, None, u64::MAX);
+        assert_eq!(play(&trace, Some(&found), fast), before, "seed {seed}");
+    });
+    let (planned, sunk) = sums.get();
+    assert!(planned > 40 && sunk > 40, "{planned} plans, {sunk} sunk");
+}
