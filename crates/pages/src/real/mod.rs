@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod daemon;
 pub mod doctor;
+mod faults;
 pub mod group;
 pub mod kept;
 pub mod leftovers;
