@@ -54,9 +54,6 @@ struct Ring {
     memory: *mut u8,
 }
 
-// SAFETY: the memory is a mapping of our own, which only this ring reads and unmaps, whichever thread it is on.
-unsafe impl Send for Ring {}
-
 impl Ring {
     fn open(thread: u32) -> io::Result<Ring> {
         let open = |flags| {

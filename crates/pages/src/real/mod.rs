@@ -24,6 +24,8 @@ pub mod trackers;
 use std::io;
 use std::path::PathBuf;
 
+use tiercel_core::Bytes;
+
 /// Why a program cannot be kept.
 ///
 /// Where it is that swap cannot be had, [`KeepError::is_for_want_of_swap`] says so.
@@ -68,7 +70,7 @@ pub enum KeepError {
     #[error("no process is in {}", .0.display())]
     EmptyGroup(PathBuf),
     /// A limit cannot be set.
-    #[error("cannot limit {} to {bytes} bytes: {error}", .folder.display())]
+    #[error("cannot limit {} to {}: {error}", .folder.display(), Bytes(*.bytes))]
     Limit {
         /// The group.
         folder: PathBuf,
@@ -78,7 +80,7 @@ pub enum KeepError {
         error: io::Error,
     },
     /// The limit is above what the machine has.
-    #[error("{wanted} bytes of fast memory are asked for; this machine has {there}")]
+    #[error("{} of fast memory are asked for; this machine has {}", Bytes(*.wanted), Bytes(*.there))]
     TooMuch {
         /// What was asked for.
         wanted: u64,
@@ -86,7 +88,7 @@ pub enum KeepError {
         there: u64,
     },
     /// The limit is too small for any program.
-    #[error("{wanted} bytes of fast memory are too few for a program: give it {least} or more")]
+    #[error("{} of fast memory are too little for a program: give it {} or more", Bytes(*.wanted), Bytes(*.least))]
     TooLittle {
         /// What was asked for.
         wanted: u64,
@@ -129,7 +131,10 @@ pub enum KeepError {
         error: io::Error,
     },
     /// The disk is too full.
-    #[error("the file {} needs {wanted} bytes and {left} are left alone; the disk has {free} free", .path.display())]
+    #[error(
+        "the file {} needs {} and {} are left alone; the disk has {} free",
+        .path.display(), Bytes(*.wanted), Bytes(*.left), Bytes(*.free)
+    )]
     DiskFull {
         /// Where.
         path: PathBuf,

@@ -452,7 +452,7 @@ mod tests {
         let seen = |range, share| Seen { range, share };
         assert_eq!(referenced(text), [seen(0x7f00..0x8f00, 0.25), seen(0x9000..0xa000, 0.0)]);
         // Large enough for mappings of their own, with other memory between them.
-        let mut parts = [vec![1u8; 96 << 20], vec![1u8; 48 << 20], vec![1u8; 96 << 20]];
+        let mut parts = [vec![1u8; 40 << 20], vec![1u8; 36 << 20], vec![1u8; 40 << 20]];
         let mut tracker = match ClearRefs::open(std::process::id()) {
             Ok(tracker) => tracker,
             Err(error) => return eprintln!("skipped: clear_refs: {error}"),
