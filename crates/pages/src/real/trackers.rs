@@ -283,7 +283,8 @@ impl Tracker for Damon {
     }
 
     fn begin(&mut self) -> io::Result<bool> {
-        Ok(true)
+        // What was sampled before is asked for and dropped.
+        self.read().map(|_| true)
     }
 
     fn regions(&mut self) -> io::Result<Vec<Seen>> {
