@@ -36,6 +36,7 @@ const UNSAFE: &[&str] = &[
     "crates/optim/src/pass.rs",
     "crates/pages/src/arena.rs",
     "crates/pages/src/real/calls.rs",
+    "crates/pages/src/real/faults.rs",
     "crates/pages/tests/preloaded.rs",
     "crates/pic/src/simd/avx2.rs",
     "crates/pic/src/store.rs",

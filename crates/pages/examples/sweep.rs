@@ -1,7 +1,7 @@
 //! Every program under every policy on the machines of the paper and a two-tier one, simulated: a table of times.
 //!
-//! `sweep [PROGRAM…] [--variants] [--windows=N]`: with parts of hm-keeper and of ours taken away, and longer or shorter than
-//! 100 intervals (1200 windows).
+//! `sweep [PROGRAM…] [--variants] [--windows=N] [--machine=FILE]… [--systems=A,B]`: with parts of hm-keeper and of ours taken
+//! away, longer or shorter than 100 intervals (1200 windows), on other machines, under some of the policies.
 
 use tiercel_core::Machine;
 use tiercel_pages::programs::{self, Size};
@@ -12,11 +12,23 @@ use tiercel_pages::tiers::Tiers;
 fn main() {
     let variants = std::env::args().any(|argument| argument == "--variants");
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let machines = [
+    let shipped = [
         ("optane-4tier", include_str!("../../../machines/optane-4tier.toml")),
         ("optane-4tier-emulated", include_str!("../../../machines/optane-4tier-emulated.toml")),
         ("cxl", include_str!("../../../machines/cxl.toml")),
     ];
+    let given = |what: &'static str| {
+        std::env::args().filter_map(move |argument| argument.strip_prefix(what).map(str::to_string))
+    };
+    let mut machines: Vec<(String, String)> = given("--machine=")
+        .map(|file| (file.clone(), std::fs::read_to_string(&file).expect("a machine file")))
+        .collect();
+    if machines.is_empty() {
+        machines = shipped.map(|(name, text)| (name.to_string(), text.to_string())).to_vec();
+    }
+    let wanted: Vec<String> = given("--systems=")
+        .flat_map(|list| list.split(',').map(str::to_string).collect::<Vec<_>>())
+        .collect();
     let windows = std::env::args().find_map(|argument| argument.strip_prefix("--windows=")?.parse().ok());
     let size = Size { windows: windows.unwrap_or(Size::DEFAULT.windows), ..Size::DEFAULT };
     for program in programs::ALL.iter().filter(|p| only.is_empty() || only.iter().any(|o| o == p.name)) {
@@ -29,12 +41,15 @@ fn main() {
             recording.pages,
             started.elapsed()
         );
-        for (name, text) in machines {
+        for (name, text) in &machines {
             let tiers = Tiers::of(&Machine::parse(text).expect("a shipped machine"), size.scale);
             println!("  {name}");
             let mut first = 0.0;
-            let list: Vec<_> =
-                systems::ALL.iter().chain(systems::VARIANTS.iter().filter(|_| variants)).collect();
+            let list: Vec<_> = systems::ALL
+                .iter()
+                .chain(systems::VARIANTS.iter().filter(|_| variants || !wanted.is_empty()))
+                .filter(|system| wanted.is_empty() || wanted.iter().any(|name| name == system.name))
+                .collect();
             for system in list {
                 let setting = setting(recording.pages, size.scale, 0.05, 0);
                 let started = std::time::Instant::now();

@@ -6,7 +6,7 @@ use crate::profilers::regions::{Parts, Regions};
 use crate::profilers::segments::{Segments, Source};
 use crate::profilers::windows::{Chance, Thermostat, Window};
 use crate::strategies::Stay;
-use crate::strategies::benefit::Benefit;
+use crate::strategies::benefit::{self, Benefit};
 use crate::strategies::flat::{Flat, View};
 use crate::strategies::kernel::{Balancing, Rule};
 use crate::strategies::pools::Pools;
@@ -151,7 +151,7 @@ pub static ALL: [System; 11] = [
 ];
 
 /// Parts of hm-keeper taken away or replaced, for Sections 8.8.3 to 8.8.5, and ours with older parts.
-pub static VARIANTS: [System; 11] = [
+pub static VARIANTS: [System; 14] = [
     System {
         name: "hm-keeper, fixed regions",
         about: "no merging and splitting",
@@ -220,6 +220,30 @@ pub static VARIANTS: [System; 11] = [
         wire: |setting, _| {
             let strategy = Flat::new(setting.promoted, View::Flat);
             keeper(Segments::new(setting, Source::Samples), strategy, Mechanism::Rounds(3))
+        },
+    },
+    System {
+        name: "tiercel, restless",
+        about: "ours without damping: pages that just moved move again as easily",
+        wire: |setting, _| {
+            let strategy = Benefit::with(setting.pages, benefit::Parts::Restless);
+            keeper(Segments::new(setting, Source::Samples), strategy, Mechanism::Rounds(3))
+        },
+    },
+    System {
+        name: "tiercel, latency alone",
+        about: "ours without the load of tiers",
+        wire: |setting, _| {
+            let strategy = Benefit::with(setting.pages, benefit::Parts::Unloaded);
+            keeper(Segments::new(setting, Source::Samples), strategy, Mechanism::Rounds(3))
+        },
+    },
+    System {
+        name: "tiercel, unsparing",
+        about: "ours with the whole limit on profiling used in every interval",
+        wire: |setting, _| {
+            let profiler = Segments::unsparing(setting, Source::Samples);
+            keeper(profiler, Benefit::new(setting.pages), Mechanism::Rounds(3))
         },
     },
 ];

@@ -69,7 +69,7 @@ pub struct Arguments {
     /// Which policy decides between NUMA nodes: tiercel, hm-keeper or damon
     #[arg(long, value_name = "NAME", default_value = "tiercel")]
     policy: String,
-    /// How accesses are seen: idle, damon or soft-dirty [default: the best that this machine offers]
+    /// How accesses are seen: idle, damon, hint-faults, soft-dirty or clear-refs [default: the best that this machine offers]
     #[arg(long, value_name = "NAME")]
     tracker: Option<String>,
     /// The time between two decisions about NUMA nodes

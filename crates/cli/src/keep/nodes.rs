@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tiercel_pages::real::daemon::{Daemon, Interval, Options};
 use tiercel_pages::real::group::Group;
-use tiercel_pages::real::nodes;
+use tiercel_pages::real::{KeepError, nodes, process};
 use tiercel_pages::watch::Why;
 
 use super::events::Events;
@@ -18,14 +18,18 @@ use crate::failure::Failure;
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<String> {
     // Everything that can be refused is, before anything is started.
+    if let Some(pid) = arguments.pid
+        && !process::runs(pid)
+    {
+        return Err(KeepError::NoProcess(pid).into());
+    }
     nodes::ordered(arguments.tiers.as_deref())?;
     let mut child: Option<Child> = None;
     let pid = match (arguments.pid, &arguments.cgroup) {
         (Some(pid), _) => pid,
         (None, Some(folder)) => {
             let group = Group::at(folder)?;
-            let largest =
-                |pid: &u32| tiercel_pages::real::process::memory(*pid).map_or(0, |memory| memory.resident);
+            let largest = |pid: &u32| process::memory(*pid).map_or(0, |memory| memory.resident);
             let found = group.processes().into_iter().max_by_key(largest);
             found.with_context(|| format!("no process is in {}", folder.display()))?
         }

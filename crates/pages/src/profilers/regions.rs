@@ -205,7 +205,7 @@ impl Regions {
             let seen = span.samples.iter().map(|(_, seen)| *seen);
             let spread = seen.clone().max().unwrap_or(0) - seen.min().unwrap_or(0);
             // More spans than samples would leave some unwatched.
-            let splits = f64::from(spread) >= self.tau2 && span.pages > 1 && count < limit;
+            let splits = f64::from(spread) > self.tau2 && span.pages > 1 && count < limit;
             if !splits {
                 kept.push(span);
                 continue;

@@ -57,7 +57,8 @@ pub struct Segments {
     accesses: Counts,
     /// Stores that nobody waited for, once there were any: most programs have few.
     stores: Option<Counts>,
-    /// Which share of the limit is used.
+    /// Whether less than the limit is used while nothing moves, and which share of it is.
+    thrifty: bool,
     share: f64,
     /// Intervals that have passed without anything to move.
     quiet: u32,
@@ -244,6 +245,7 @@ impl Segments {
             source,
             accesses: Counts::new(setting.pages as usize),
             stores: None,
+            thrifty: true,
             share: 1.0,
             quiet: 0,
             turn: (setting.seed % u64::from(setting.pages.max(1))) as u32,
@@ -252,6 +254,11 @@ impl Segments {
             runs: 0,
             setting,
         }
+    }
+
+    /// The same, with the whole limit used in every interval.
+    pub fn unsparing(setting: Setting, source: Source) -> Segments {
+        Segments { thrifty: false, ..Segments::new(setting, source) }
     }
 
     fn budget(&self, cost: f64) -> usize {
@@ -396,6 +403,9 @@ impl Profiler for Segments {
 
     fn told(&mut self, moved: usize) {
         // What is moved is worth watching closely; after a while in which nothing was, less will do.
+        if !self.thrifty {
+            return;
+        }
         if moved as f64 > f64::from(self.setting.pages) * 0.001 {
             self.share = (self.share * 4.0).min(1.0);
             self.quiet = 0;

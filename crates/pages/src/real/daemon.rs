@@ -237,10 +237,9 @@ impl Daemon {
 
     /// Looks for as long as an interval takes; how hot granules are.
     fn watch(&mut self) -> io::Result<Vec<Heat>> {
-        if self.tracker.regions().is_some() {
+        if self.tracker.begin()? {
             std::thread::sleep(self.options.interval);
-            let seen = self.tracker.regions().unwrap_or_else(|| Ok(Vec::new()))?;
-            return Ok(heats_of(&seen, &self.map));
+            return Ok(heats_of(&self.tracker.regions()?, &self.map));
         }
         let scans = self.keeper.profiler.scans();
         for _ in 0..scans {

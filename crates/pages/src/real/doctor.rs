@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::calls::{self, Advice, kinds};
+use super::faults::Faults;
 use super::{nodes, process, swapfile};
 
 /// Something that may be there.
@@ -66,6 +67,13 @@ fn needing(mut facility: Facility, capability: Capability, name: &'static str) -
         facility.missing = Some(name);
     }
     facility
+}
+
+const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+
+/// Whether the kernel makes pages inaccessible now and then to see who wants them.
+pub fn balances() -> bool {
+    text(BALANCING).is_some_and(|mode| mode != "0")
 }
 
 /// Whether DAMON is in use, by whoever.
@@ -185,12 +193,19 @@ fn trackers() -> Vec<Facility> {
         dirty,
         if dirty { "which pages were written" } else { "not in this kernel" },
     );
-    let balancing = text("/proc/sys/kernel/numa_balancing");
-    let hints = facility(
-        "NUMA balancing",
-        balancing.as_deref().is_some_and(|mode| mode != "0"),
-        balancing.map_or("not in this kernel".to_string(), |mode| format!("mode {mode}")),
-    );
+    let detail = match text(BALANCING) {
+        None => "NUMA balancing is not in this kernel".to_string(),
+        Some(mode) if !balances() => format!("NUMA balancing is off (mode {mode})"),
+        Some(mode) => format!("balancing is on (mode {mode}), and moves pages by itself, too"),
+    };
+    let heard = Faults::listen(std::process::id());
+    let hints = match &heard {
+        Ok(_) => facility("NUMA hint faults", balances(), detail),
+        Err(error) => {
+            let refused = facility("NUMA hint faults", false, format!("{detail}; listening: {error}"));
+            needing(refused, Capability::Perfmon, "CAP_PERFMON")
+        }
+    };
     let referenced = facility(
         "clear_refs",
         Path::new("/proc/self/clear_refs").exists(),

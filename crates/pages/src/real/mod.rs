@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod daemon;
 pub mod doctor;
+mod faults;
 pub mod group;
 pub mod kept;
 pub mod leftovers;
@@ -22,6 +23,8 @@ pub mod trackers;
 
 use std::io;
 use std::path::PathBuf;
+
+use tiercel_core::Bytes;
 
 /// Why a program cannot be kept.
 ///
@@ -67,7 +70,7 @@ pub enum KeepError {
     #[error("no process is in {}", .0.display())]
     EmptyGroup(PathBuf),
     /// A limit cannot be set.
-    #[error("cannot limit {} to {bytes} bytes: {error}", .folder.display())]
+    #[error("cannot limit {} to {}: {error}", .folder.display(), Bytes(*.bytes))]
     Limit {
         /// The group.
         folder: PathBuf,
@@ -77,7 +80,7 @@ pub enum KeepError {
         error: io::Error,
     },
     /// The limit is above what the machine has.
-    #[error("{wanted} bytes of fast memory are asked for; this machine has {there}")]
+    #[error("{} of fast memory are asked for; this machine has {}", Bytes(*.wanted), Bytes(*.there))]
     TooMuch {
         /// What was asked for.
         wanted: u64,
@@ -85,7 +88,7 @@ pub enum KeepError {
         there: u64,
     },
     /// The limit is too small for any program.
-    #[error("{wanted} bytes of fast memory are too few for a program: give it {least} or more")]
+    #[error("{} of fast memory are too little for a program: give it {} or more", Bytes(*.wanted), Bytes(*.least))]
     TooLittle {
         /// What was asked for.
         wanted: u64,
@@ -128,7 +131,10 @@ pub enum KeepError {
         error: io::Error,
     },
     /// The disk is too full.
-    #[error("the file {} needs {wanted} bytes and {left} are left alone; the disk has {free} free", .path.display())]
+    #[error(
+        "the file {} needs {} and {} are left alone; the disk has {} free",
+        .path.display(), Bytes(*.wanted), Bytes(*.left), Bytes(*.free)
+    )]
     DiskFull {
         /// Where.
         path: PathBuf,

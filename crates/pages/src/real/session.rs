@@ -468,7 +468,8 @@ impl Session {
             let bytes = |runs: &[Range<u64>]| runs.iter().map(|run| run.end - run.start).sum::<u64>();
             self.counts.came_back += bytes(&came_back);
             self.counts.went_out += bytes(&went_out);
-            let steps = watched.streams.look(&came_back);
+            let all = bytes(&watched.ranges);
+            let steps = watched.streams.look(&came_back, all);
             // Only what is swapped out can be read, and reading more than there is would drive out what was just read.
             let ahead: Vec<Range<u64>> =
                 steps.ahead.iter().flat_map(|range| within(&swapped, range)).collect();

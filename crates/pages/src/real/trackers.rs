@@ -2,11 +2,15 @@
 //!
 //! - *Idle pages*: `/sys/kernel/mm/page_idle/bitmap`, accessed bits of any page, by its frame.
 //! - *DAMON*, on the program's addresses, where nobody else uses it: it samples by itself and tells regions.
+//! - *NUMA hint faults*: where the kernel's own balancing is on, the addresses at which the program faults.
 //! - *Soft-dirty bits*: which pages were written since they were cleared; reads are not seen.
+//! - *clear_refs*: how much of each mapping was accessed, not where: mappings are told apart, parts of them are not.
 //!
 //! Memory samples by perf, where a processor offers them, need hardware that this file could not be tried on: they are not
-//! built. `clear_refs` says how much of a mapping was accessed and not where, which is too little to move pages by.
+//! built. `PAGEMAP_SCAN` says which pages came back from a slow tier (`session.rs`); of pages that stay in the memory of
+//! another process it says nothing, because write protection is the process's own to ask for.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -14,9 +18,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::KeepError;
+use super::calls::{self, kinds};
 use super::doctor::{self, Facility};
+use super::faults::Faults;
 
 const PAGE: u64 = 4096;
+
+/// Pages of a huge page.
+const HUGE: u64 = 512;
 
 /// A run of addresses, and in which share of looks it was seen accessed.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +40,22 @@ pub struct Seen {
 pub trait Tracker {
     /// Its name, as the doctor says it.
     fn name(&self) -> &'static str;
+    /// An interval begins; whether it samples by itself, so that [`Tracker::regions`] has the answer at the end, or is asked
+    /// about pages with the other two.
+    fn begin(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Forgets what was accessed so far on these pages.
-    fn clear(&mut self, pages: &[u64]) -> io::Result<()>;
+    fn clear(&mut self, _pages: &[u64]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Whether each of these pages was accessed since.
-    fn accessed(&mut self, pages: &[u64]) -> io::Result<Vec<bool>>;
-    /// What it knows by itself of all addresses, where it samples by itself.
-    fn regions(&mut self) -> Option<io::Result<Vec<Seen>>> {
-        None
+    fn accessed(&mut self, _pages: &[u64]) -> io::Result<Vec<bool>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// What it knows of all addresses since the interval began, in order.
+    fn regions(&mut self) -> io::Result<Vec<Seen>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -73,7 +91,8 @@ pub fn best(facilities: &[Facility]) -> Option<&'static str> {
     if usable("idle pages") && usable("page frames in pagemap") {
         return Some("idle pages");
     }
-    ["DAMON", "soft-dirty bits"].into_iter().find(|name| usable(name))
+    let rest = ["DAMON", "NUMA hint faults", "soft-dirty bits", "clear_refs"];
+    rest.into_iter().find(|name| usable(name))
 }
 
 /// The best tracker for a process, or the one that is named.
@@ -100,8 +119,21 @@ pub fn open(pid: u32, named: Option<&str>) -> Result<Box<dyn Tracker>, KeepError
         Some("soft-dirty bits" | "soft-dirty") => SoftDirty::open(pid)
             .map(|t| Box::new(t) as Box<dyn Tracker>)
             .map_err(failed("opening clear_refs")),
+        Some("NUMA hint faults" | "hint-faults") => {
+            if !doctor::balances() {
+                let why =
+                    "NUMA balancing is off, so the kernel makes no pages inaccessible to see who wants them";
+                return Err(KeepError::NoTracker(why.to_string()));
+            }
+            HintFaults::open(pid)
+                .map(|t| Box::new(t) as Box<dyn Tracker>)
+                .map_err(failed("listening to page faults"))
+        }
+        Some("clear_refs" | "clear-refs") => ClearRefs::open(pid)
+            .map(|t| Box::new(t) as Box<dyn Tracker>)
+            .map_err(failed("opening clear_refs")),
         Some(other) => Err(KeepError::NoTracker(format!(
-            "there is no tracker `{other}`; there are idle, damon and soft-dirty"
+            "there is no tracker `{other}`; there are idle, damon, hint-faults, soft-dirty and clear-refs"
         ))),
         None => {
             let all = report.facilities.iter().filter(|f| !f.usable);
@@ -250,18 +282,13 @@ impl Tracker for Damon {
         "DAMON"
     }
 
-    fn clear(&mut self, _pages: &[u64]) -> io::Result<()> {
-        Ok(())
+    fn begin(&mut self) -> io::Result<bool> {
+        // What was sampled before is asked for and dropped.
+        self.read().map(|_| true)
     }
 
-    fn accessed(&mut self, pages: &[u64]) -> io::Result<Vec<bool>> {
-        let regions = self.regions().unwrap_or_else(|| Ok(Vec::new()))?;
-        let hot = |page: &u64| regions.iter().any(|seen| seen.range.contains(page) && seen.share > 0.0);
-        Ok(pages.iter().map(hot).collect())
-    }
-
-    fn regions(&mut self) -> Option<io::Result<Vec<Seen>>> {
-        Some(self.read())
+    fn regions(&mut self) -> io::Result<Vec<Seen>> {
+        self.read()
     }
 }
 
@@ -292,6 +319,115 @@ impl Damon {
     }
 }
 
+/// Faults that the kernel's balancing provokes.
+struct HintFaults {
+    pid: u32,
+    faults: Faults,
+    /// How often each page faulted, less with every interval that has passed.
+    heat: BTreeMap<u64, f64>,
+}
+
+impl HintFaults {
+    fn open(pid: u32) -> io::Result<HintFaults> {
+        Ok(HintFaults { pid, faults: Faults::listen(pid)?, heat: BTreeMap::new() })
+    }
+}
+
+impl Tracker for HintFaults {
+    fn name(&self) -> &'static str {
+        "NUMA hint faults"
+    }
+
+    fn begin(&mut self) -> io::Result<bool> {
+        self.faults.refresh();
+        Ok(true)
+    }
+
+    fn regions(&mut self) -> io::Result<Vec<Seen>> {
+        self.heat.values_mut().for_each(|heat| *heat /= 2.0);
+        self.heat.retain(|_, heat| *heat > 0.1);
+        let mut pages: BTreeMap<u64, f64> = BTreeMap::new();
+        // What was lost is like what was seen: pages that fault most are lost most, and seen most.
+        self.faults.drain(&mut |address| *pages.entry(address / PAGE).or_default() += 1.0);
+        // A huge page faults once, wherever it is touched.
+        let pagemap = pagemap(self.pid)?;
+        let mut huge: BTreeMap<u64, bool> = BTreeMap::new();
+        for (page, count) in pages {
+            let block = page / HUGE * HUGE;
+            let addresses = block * PAGE..(block + HUGE) * PAGE;
+            let is_huge = *huge.entry(block).or_insert_with(|| {
+                calls::scan(&pagemap, addresses, kinds::HUGE).is_ok_and(|runs| !runs.is_empty())
+            });
+            let all = if is_huge { block..block + HUGE } else { page..page + 1 };
+            all.for_each(|page| *self.heat.entry(page).or_default() += count);
+        }
+        let most = self.heat.values().copied().fold(1.0, f64::max);
+        let mut seen: Vec<Seen> = Vec::new();
+        for (page, heat) in &self.heat {
+            let (start, share) = (page * PAGE, heat / most);
+            match seen.last_mut() {
+                Some(last) if last.range.end == start && last.share == share => last.range.end += PAGE,
+                _ => seen.push(Seen { range: start..start + PAGE, share }),
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// How much of each mapping was accessed.
+struct ClearRefs {
+    pid: u32,
+}
+
+impl ClearRefs {
+    fn open(pid: u32) -> io::Result<ClearRefs> {
+        fs::write(format!("/proc/{pid}/clear_refs"), "1")?;
+        Ok(ClearRefs { pid })
+    }
+}
+
+impl Tracker for ClearRefs {
+    fn name(&self) -> &'static str {
+        "clear_refs"
+    }
+
+    fn begin(&mut self) -> io::Result<bool> {
+        // All of the process at once: there is no other way.
+        fs::write(format!("/proc/{}/clear_refs", self.pid), "1").map(|()| true)
+    }
+
+    fn regions(&mut self) -> io::Result<Vec<Seen>> {
+        Ok(referenced(&fs::read_to_string(format!("/proc/{}/smaps", self.pid))?))
+    }
+}
+
+/// What `/proc/PID/smaps` says was accessed of every mapping.
+fn referenced(smaps: &str) -> Vec<Seen> {
+    let mut seen: Vec<Seen> = Vec::new();
+    let mut there = 0.0;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(first), second) = (words.next(), words.next()) else { continue };
+        let kib = second.and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0);
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        match first {
+            "Rss:" => there = kib,
+            "Referenced:" => {
+                if let Some(last) = seen.last_mut()
+                    && there > 0.0
+                {
+                    last.share = (kib / there).min(1.0);
+                }
+            }
+            _ => {
+                let range = first.split_once('-').and_then(|(a, b)| Some(number(a)?..number(b)?));
+                seen.extend(range.map(|range| Seen { range, share: 0.0 }));
+            }
+        }
+    }
+    seen
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,7 +439,53 @@ mod tests {
         assert_eq!(best(&[there("DAMON", true), there("soft-dirty bits", true)]), Some("DAMON"));
         assert_eq!(best(&[there("DAMON", false), there("soft-dirty bits", true)]), Some("soft-dirty bits"));
         assert_eq!(best(&[there("idle pages", true), there("DAMON", true)]), Some("DAMON"), "without frames");
+        let faults =
+            [there("clear_refs", true), there("soft-dirty bits", true), there("NUMA hint faults", true)];
+        assert_eq!(best(&faults), Some("NUMA hint faults"));
+        assert_eq!(best(&faults[..1]), Some("clear_refs"), "better than nothing");
         assert_eq!(best(&[there("idle pages", false)]), None);
+    }
+
+    #[test]
+    fn mappings_that_are_accessed_are_told_from_those_that_are_not() {
+        let text = "7f00-8f00 rw-p 00000000 00:00 0 \nRss: 8 kB\nReferenced: 2 kB\nVmFlags: rd\n\
+                    9000-a000 rw-p 00000000 00:00 0 [heap]\nRss: 0 kB\nReferenced: 0 kB\n";
+        let seen = |range, share| Seen { range, share };
+        assert_eq!(referenced(text), [seen(0x7f00..0x8f00, 0.25), seen(0x9000..0xa000, 0.0)]);
+        // Large enough for mappings of their own, with other memory between them.
+        let mut parts = [vec![1u8; 40 << 20], vec![1u8; 36 << 20], vec![1u8; 40 << 20]];
+        let mut tracker = match ClearRefs::open(std::process::id()) {
+            Ok(tracker) => tracker,
+            Err(error) => return eprintln!("skipped: clear_refs: {error}"),
+        };
+        assert!(tracker.begin().expect("our own"));
+        parts[1].iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = 2);
+        let regions = tracker.regions().expect("our own");
+        let share = |memory: &Vec<u8>| {
+            let at = memory.as_ptr() as u64 + memory.len() as u64 / 2;
+            regions.iter().find(|seen| seen.range.contains(&at)).expect("a mapping").share
+        };
+        // Side by side the kernel may have made one mapping of them, which then was accessed in part.
+        assert!(share(&parts[1]) > 0.15, "{regions:?}");
+        assert!(share(&parts[0]) < 0.95 && share(&parts[2]) < 0.95, "{regions:?}");
+    }
+
+    #[test]
+    fn pages_that_fault_often_are_hotter_than_those_that_did_so_once() {
+        let mut tracker = match HintFaults::open(std::process::id()) {
+            Ok(tracker) => tracker,
+            Err(error) => return eprintln!("skipped: page faults as events: {error}"),
+        };
+        tracker.heat = BTreeMap::from([(1, 8.0), (2, 8.0), (3, 2.0), (9, 0.15)]);
+        assert!(tracker.begin().expect("our own"));
+        let seen = tracker.regions().expect("our own");
+        let short: Vec<_> = seen.iter().filter(|seen| seen.range.end <= 10 * PAGE).collect();
+        assert_eq!(short.len(), 2, "what has not faulted for long is forgotten: {short:?}");
+        assert_eq!(short[0].range, PAGE..3 * PAGE);
+        assert!(
+            short[0].share == 4.0 * short[1].share && short[1].range == (3 * PAGE..4 * PAGE),
+            "{short:?}"
+        );
     }
 
     #[test]

@@ -25,8 +25,20 @@ const SETTLING: u32 = 6;
 /// Which share of a copy beside the program it feels, as load on both tiers.
 const FELT: f64 = 0.15;
 
+/// Which parts of the strategy are in use, to see what each is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// All of them.
+    All,
+    /// A page that moved lately moves again as easily as any other.
+    Restless,
+    /// An access costs the tier's latency, however busy it is.
+    Unloaded,
+}
+
 /// The strategy.
 pub struct Benefit {
+    parts: Parts,
     interval: u32,
     moved: Vec<u32>,
     /// The load of every tier, smoothed.
@@ -65,7 +77,12 @@ impl Price {
 impl Benefit {
     /// The strategy over so many pages.
     pub fn new(pages: u32) -> Benefit {
-        Benefit { interval: SETTLING, moved: vec![0; pages as usize], load: Vec::new() }
+        Benefit::with(pages, Parts::All)
+    }
+
+    /// The strategy with some of its parts.
+    pub fn with(pages: u32, parts: Parts) -> Benefit {
+        Benefit { parts, interval: SETTLING, moved: vec![0; pages as usize], load: Vec::new() }
     }
 
     /// What accesses and lines on each tier take of the program's time.
@@ -73,7 +90,10 @@ impl Benefit {
         self.load.resize(tiers.len(), 0.0);
         let threads = last.threads.max(1.0);
         let price = |(at, tier): (usize, &crate::tiers::Tier)| {
-            let busy = last.busy.get(at).copied().unwrap_or(0.0);
+            let busy = match self.parts {
+                Parts::Unloaded => 0.0,
+                Parts::All | Parts::Restless => last.busy.get(at).copied().unwrap_or(0.0),
+            };
             self.load[at] = 0.5 * self.load[at] + 0.5 * busy.min(1.0);
             let full = ((self.load[at] - 0.7) / 0.3).clamp(0.0, 1.0);
             // A tier that is busy half of the time is the one that is waited for in a quarter of it.
@@ -183,7 +203,8 @@ impl Strategy for Benefit {
                 if gain <= price {
                     break;
                 }
-                let settled = self.interval - self.moved[page as usize] >= SETTLING;
+                let settled =
+                    self.parts == Parts::Restless || self.interval - self.moved[page as usize] >= SETTLING;
                 let mut victim = None;
                 if planned.free(placement, target) == 0 {
                     while cold.peek().is_some_and(|(page, _)| gone[page as usize]) {

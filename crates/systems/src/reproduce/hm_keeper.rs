@@ -307,6 +307,9 @@ fn ours(results: &Results) -> Vec<Row> {
         ("tiercel, adaptive copies", "with hm-keeper's copies"),
         ("tiercel, regions", "on hm-keeper's profiler"),
         ("tiercel, constant n", "with hm-keeper's strategy"),
+        ("tiercel, restless", "without damping"),
+        ("tiercel, latency alone", "without the load of tiers"),
+        ("tiercel, unsparing", "with the whole limit used in every interval"),
         ("tiercel-bits", "on accessed bits instead of samples"),
     ] {
         let loss = mean(results.ahead(&all, "optane-4tier", "tiercel", variant));
