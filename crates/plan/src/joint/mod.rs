@@ -8,7 +8,8 @@
 //!
 //! Which kernels may be run again is the trace's word ([`tiercel_workload::repeat`]). A tensor is dropped between two uses
 //! and made again just before the second, from what is there then; what is not there is made again, too, so chains are as long as
-//! they must be, and what they hold in memory is charged. Kernels work on the fastest tier alone: machines whose slower tiers
+//! they must be, and what they hold in memory is charged. Where the tier behind the fast one cannot hold all that is away, what is
+//! away longest goes on to a tier behind that one, and comes back the same way. Kernels work on the fastest tier alone: machines whose slower tiers
 //! kernels can use have better planners here ([`crate::arranged`]).
 //!
 //! ```text
