@@ -34,7 +34,11 @@ fn bad_use_is_named_and_nothing_is_started() {
             1,
             "this machine has",
         ),
-        (&["--fast", "4KiB", "--slow", "file:/tmp/tiercel-none", touch[0], touch[1], touch[2]], 1, "too few"),
+        (
+            &["--fast", "4KiB", "--slow", "file:/tmp/tiercel-none", touch[0], touch[1], touch[2]],
+            1,
+            "too little",
+        ),
         (
             &["--fast", "64MiB", "--slow", "tape", touch[0], touch[1], touch[2]],
             2,

@@ -58,7 +58,7 @@ fn how_directions_and_copies_share_a_device_reads_back() {
 }
 
 #[test]
-fn what_runs_kernels_beside_others_and_who_reaches_rows_reads_back() {
+fn what_runs_detached_kernels_and_who_reaches_rows_reads_back() {
     let toml = SOUND.replace("price_per_gb = 7.85", "computable = false\nrows = true");
     let toml = toml.replace(
         "[[tier]]\nname = \"fast\"",
@@ -76,7 +76,7 @@ fn what_runs_kernels_beside_others_and_who_reaches_rows_reads_back() {
     );
     refuse(
         "name = \"two\"",
-        "name = \"two\"\nbeside = { bandwidth = \"0 GB/s\" }",
+        "name = \"two\"\ndetached = { bandwidth = \"0 GB/s\" }",
         expect!["machine `two`: detached: bandwidth must be above zero"],
     );
 }

@@ -104,6 +104,8 @@ pub struct Joint {
 const APART: f64 = 0.06;
 /// The part of the time for the first plan of all.
 const STARTS: f64 = 0.2;
+/// The part of the time in which it is found out whether a slow tier is worth going to.
+const PASSING: f64 = 0.05;
 /// How often memory is given up because tensors did not find their places, and how much more of it is everywhere each time.
 const ROUNDS: usize = 9;
 const MORE: f64 = 0.004;
@@ -128,11 +130,22 @@ pub fn joint(
     let started = Instant::now();
     trace.check().map_err(|error| PlanError::Trace(error.to_string()))?;
     trace.check_tiers(machine.tiers.len()).map_err(|error| PlanError::Trace(error.to_string()))?;
-    let tiers = tiers(trace, machine);
     let moves = request.moves && machine.tiers.len() > 1;
-    let whole = Base::new(trace, machine, times, tiers, request.seeded);
-    feasible(&whole, trace, machine)?;
     let allowed = Allowed { moves, again: request.again };
+    let [near, far] = tiers(trace, machine).map(|tiers| {
+        let base = Base::new(trace, machine, times, tiers, request.seeded);
+        (tiers, base)
+    });
+    feasible(&near.1, trace, machine)?;
+    // A slow tier that is small is passed by.
+    let first = |base: &Base| {
+        Searcher::new(base, request.seed, deadline(started, request.time.mul_f64(PASSING))).start(allowed)
+    };
+    let passes = near.0.deep.is_some() && {
+        let cost = |base: &Base| first(base).map_or(f64::INFINITY, |found| found.cost);
+        cost(&far.1) < cost(&near.1)
+    };
+    let (tiers, whole) = if passes { far } else { near };
     let bound = bound::bound(&whole, allowed);
     let (found, judged) = search(&whole, allowed, request, started);
     let mut best = found.filter(|found| found.fits).ok_or(PlanError::NoPlan)?;
@@ -220,13 +233,13 @@ fn deadline(started: Instant, time: Duration) -> Instant {
 
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The tiers that tensors leave for: the next one, and behind it the nearest that holds them all.
-fn tiers(trace: &Trace, machine: &Machine) -> Tiers {
+/// The tiers that tensors leave for: the next one, and behind it the nearest that holds them all; or that one alone.
+fn tiers(trace: &Trace, machine: &Machine) -> [Tiers; 2] {
     let peak = Lifetimes::new(trace).peak().1;
     let wanted = Bytes(peak.0.saturating_sub(machine.tiers[0].capacity.0).saturating_mul(2));
     let enough = machine.tier_ids().skip(1).find(|tier| machine.tier(*tier).capacity >= wanted);
     let (near, last) = (TierId(1.min(machine.slowest().0)), enough.unwrap_or(machine.slowest()));
-    Tiers { near, deep: (last > near).then_some(last) }
+    [Tiers { near, deep: (last > near).then_some(last) }, Tiers { near: last, deep: None }]
 }
 
 /// Every kernel's operands fit.
