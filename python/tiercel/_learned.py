@@ -75,8 +75,13 @@ class Learned:
                 return
             kept = _read(path, self.guard)
             runtime.paths.load(kept["paths"])
-            taken = sum(_take_up(runtime, one) for one in kept["plans"][:_PLANS])
-            self.said = f"{path}: {taken} of {len(kept['plans'])} plans taken up"
+            taken, why = 0, ""
+            for one in kept["plans"][:_PLANS]:
+                try:
+                    taken += _take_up(runtime, one)
+                except Exception as error:  # this plan is not sound; others may be
+                    why = f" ({type(error).__name__}: {error})"
+            self.said = f"{path}: {taken} of {len(kept['plans'])} plans taken up{why}"
         except Exception as error:  # whatever a file may hold: without it everything is learned anew
             self.said = f"{path}: not used ({error})"
 
@@ -151,16 +156,21 @@ def _take_up(runtime: Any, plain: dict) -> bool:
     sequence = Sequence.__new__(Sequence)
     sequence.groups, sequence.bytes = plain["groups"], [int(n) for n in plain["bytes"]]
     sequence.persistent, sequence.symbols = [bool(stay) for stay in plain["persistent"]], plain["symbols"]
-    sequence.numbers = [_FOREIGN - abs(int(number)) for number in plain["numbers"]]
+    sequence.numbers = [_FOREIGN - 2 * abs(int(number)) - (number < 0) for number in plain["numbers"]]
     sequence.steps = [_step(row) for row in plain["steps"]]
     _check(sequence)
+    _group(sequence)
     sequence._measure()
     acts = [[[(int(act), int(slot)) for act, slot in one if act != LET] for one in plain[side]] for side in ("before", "after")]
     script = Script(sequence.groups, sequence.bytes, sequence.persistent, acts[0], acts[1], set(plain["away"]), bool(plain["lazy"]), plans.home_of(sequence))
     verify(sequence, script, runtime.limit)
     if script.nbytes > plans.homes.bottom:
         raise ValueError("slow memory is too small for it")
-    plans.planned = Known(leaf, sequence, script, plain["prediction"])
+    said = plain["prediction"]
+    prediction = {key: float(said[key]) for key in ("seconds", "all_fast")} | {key: int(said[key]) for key in ("peak", "fetched", "evicted")}
+    prediction["bound"] = None if said["bound"] is None else float(said["bound"])
+    plans.planned = Known(leaf, sequence, script, prediction)
+    plans.planned.doubted = True
     plans.take_up()
     return True
 
@@ -187,8 +197,41 @@ def _check(sequence: Sequence) -> None:
         if not all(0 <= slot < count for slot in (*step.slots, *step.new)) or not (step.group == -1 or at <= step.group < groups):
             raise ValueError("a step that names what is not there")
         at = max(at, step.group)
-        if any(slot not in (*sequence.groups[step.group]["reads"], *sequence.groups[step.group]["writes"]) for slot in (*step.slots, *step.new)):
-            raise ValueError("a step that its group does not know")
+
+
+def _group(sequence: Sequence) -> None:
+    """Works out anew what groups read and write, and which steps begin and end them."""
+    fresh: dict[int, None] = {}
+    begun: set[int] = set()
     for group in sequence.groups:
-        if not all(0 <= slot < count for slot in (*group["reads"], *group["writes"])):
-            raise ValueError("a group that names what is not there")
+        group["reads"], group["writes"], group["once"] = [], [], False
+        group["nanos"], group["workspace"] = float(group["nanos"]), max(0, int(group["workspace"]))
+    for step in sequence.steps:
+        step.last = False
+        if step.group < 0:
+            if step.slots or step.new:
+                raise ValueError("a step without a group")
+            continue
+        group = sequence.groups[step.group]
+        step.first = step.group not in begun
+        begun.add(step.group)
+        if len(step.written) != len(step.slots) or any(slot in fresh or sequence.persistent[slot] for slot in step.new):
+            raise ValueError("a storage that is made twice")
+        for slot, written in zip(step.slots, step.written):
+            if not sequence.persistent[slot] and slot not in fresh:
+                raise ValueError("a storage that is used before it is made")
+            if slot not in group["reads"] and slot not in group["writes"]:
+                group["reads"].append(slot)
+            if written and slot not in group["writes"]:
+                group["writes"].append(slot)
+        fresh.update(dict.fromkeys(step.new))
+        group["writes"].extend(step.new)
+        group["once"] = group["once"] or bool(step.once)
+    for at in range(len(sequence.groups)):
+        if at not in begun:
+            raise ValueError("a group without steps")
+    ended: set[int] = set()
+    for step in reversed(sequence.steps):
+        if step.group >= 0 and step.group not in ended:
+            step.last = True
+            ended.add(step.group)

@@ -17,12 +17,16 @@ class Notices:
 
     def __init__(self) -> None:
         self.said = False
+        self.known = 0
 
     def look(self, runtime: Any) -> None:
         """An iteration has ended."""
         if self.said or runtime.iteration < _FIRST:
             return
         known, new = runtime.paths.size[0], runtime.paths.new_in_a_row
+        if known == self.known and runtime.iteration % _FIRST:
+            return
+        self.known = known
         again = sum(sum(fact[4]) > 1 for fact in runtime.paths.facts()) if known <= 16 else 2
         if new >= _FIRST:
             self.said = True

@@ -43,7 +43,7 @@ class Homes:
     def of(self, number: int, nbytes: int) -> int:
         """The place of a storage."""
         place = self.places.get(number)
-        if place is None:
+        if place is None or self.lengths[number] < nbytes:
             length = self.lengths[number] = -(-nbytes // 4096) * 4096
             free = self.free.get(length)
             if free:
@@ -77,6 +77,8 @@ class Known:
         self.followed = 0
         self.failures = 0
         self.rests = 0
+        #: It comes from a file: in its first iteration every operation is looked at in full.
+        self.doubted = False
 
     def failed(self) -> None:
         """Something else came that no plan knows."""
@@ -267,7 +269,7 @@ class Plans:
             after = sum(group["nanos"] for group in known.sequence.groups)
             if after < before * (1.0 - _OTHER) and self.planning is None:
                 self.plan(known.leaf, known.sequence)
-        elif known.followed in _TIMED and self.planning is None and not following.scaled:
+        elif known.followed in _TIMED and self.planning is None:
             following.clock = Clock(self.storages.device)
         self.retries_before = self.storages.retries
 

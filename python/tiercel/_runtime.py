@@ -67,7 +67,6 @@ class Runtime(Visits):
         self.record: Optional[Record] = Record()
         #: While a plan is followed, operations since its last one that are not the plan's.
         self.apart: Optional[Record] = None
-        self.sizes: dict[int, int] = {}
         self.phase = 0
         #: Operations whose shapes are looked at still, and what they were; how often other sizes were looked for.
         self.early, self.shapes, self.sized = _EARLY, 0, 0
@@ -153,7 +152,7 @@ class Runtime(Visits):
         following = self.following
         if following is not None and not self.visitors and not types:
             step = following.expects(func, args, kwargs)
-            if step is not None and step.cuts is None and not (step.new and self.current.leaf in self.plans.elastic):
+            if step is not None and step.cuts is None and not self.current.doubted and not (step.new and self.current.leaf in self.plans.elastic):
                 result = following.run(step, func, args, kwargs)
                 if self.apart is not None:
                     self.apart = None
@@ -208,6 +207,9 @@ class Runtime(Visits):
         following = self.following
         assert following is not None
         step = following.expects(func, args, kwargs) or following.bind(func, args, kwargs)
+        if step is not None and self.current is not None and self.current.doubted and not self._is_as_told(step, kind, args, kwargs):
+            self._part(f"operation {following.at} is not as the plan's file says")
+            return NotImplemented
         if step is not None and step.new and not self._has_sizes(step, func, args, kwargs):
             step = None
         elif step is None:
@@ -240,7 +242,7 @@ class Runtime(Visits):
         if not kind.is_view and result_sizes(func, args, kwargs, self.least):
             return False
         assert self.following is not None
-        for entry, _ in touched.uses if not kind.is_view else ():
+        for entry, _ in touched.uses:
             if not entry.resident:
                 self.storages.fetch_apart(entry)
                 self.visitors.append(entry)
@@ -275,7 +277,6 @@ class Runtime(Visits):
         record.fill(following)
         self.apart = None
         self._serve_all()
-        self.sizes = {**record.sizes, **{n: e.nbytes for n, e in self.storages.by_number.items()}}
         self.record = record
         if self.verbose:
             print(f"tiercel: the iteration differs from the one that was planned ({why}); serving on demand")
@@ -314,6 +315,12 @@ class Runtime(Visits):
         elif larger:
             self._part(f"{func} makes larger storages than any plan knows")
         return known is None and not larger
+
+    def _is_as_told(self, step: Any, kind: Kind, args: tuple, kwargs: dict) -> bool:
+        """Whether an operation touches what a plan that was read from a file says, and nothing else."""
+        touched = Touched(kind, args, kwargs, self.storages.known)
+        return (tuple(entry.slot for entry, _ in touched.uses) == step.slots and tuple(written for _, written in touched.uses) == tuple(step.written)
+                and touched.generator == step.once)
 
     def _turn(self, func: Any, touched: Touched) -> bool:
         """Something else than the plan's next operation comes: whether the plan of another path goes on that began alike."""
@@ -396,7 +403,8 @@ class Runtime(Visits):
                 self._go_on_as(leaf, at)
 
     def _settle(self) -> None:
-        """Copies under way end, and what may leave leaves."""
+        """Copies under way end, and what may leave leaves; whoever visits stays."""
+        self.visitors.clear()
         self.storages.flush_all()
         self.mover.settle()
         self.mover.ended()
@@ -462,8 +470,11 @@ class Runtime(Visits):
                 self.plans.drop(known.leaf)  # its path was forgotten meanwhile
             known.followed += 1
             known.failures = 0
+            if not self.turned:
+                known.doubted = False
             self.plans.served(known)
             if sizes is not None:
+                following.clock = None
                 self.plans.smaller(known, sizes)
             self.plans.time_kernels(known, following)
         else:
@@ -515,10 +526,5 @@ class Runtime(Visits):
         leaf, repeated, gone = self.paths.end(3 if self.begun else 0, nanos)
         for other in gone:
             self.plans.drop(other)
-        by_number = self.storages.by_number
         if record is not None and leaf is not None and record.seen and (self.timed or repeated):
-            self.sizes.update((n, e.nbytes) for n, e in by_number.items())
-            for op in record.seen:
-                self.sizes.update(zip(op.made, op.sizes))
-            self.plans.learn(leaf, Sequence(record.seen, self.sizes, elapsed), repeated)
-        self.sizes = {n: e.nbytes for n, e in by_number.items()}
+            self.plans.learn(leaf, Sequence(record.seen, record.sizes, elapsed), repeated)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import math
 from typing import Any, Callable, Optional
 
@@ -23,6 +24,8 @@ Tensor = torch.Tensor
 #: Sizes within this factor are in one bucket: a plan serves all of it.
 WITHIN = 1.25
 _stable: dict[Any, int] = {}
+#: Names for storages that are gone.
+_gone = itertools.count(1)
 
 
 def _number(thing: Any) -> int:
@@ -74,7 +77,7 @@ class Record:
         self.slots: dict[int, int] = {}
         self.count = 0
         self.seen: list[Seen] = []
-        #: The symbols since the record was begun, and the sizes of storages that are gone.
+        #: The symbols since the record was begun, and the sizes of all storages.
         self.symbols: list[int] = []
         self.sizes: dict[int, int] = {}
 
@@ -96,8 +99,11 @@ class Record:
         live = {slot: number for number, slot in self.slots.items()}
 
         def number(slot: int) -> int:
-            # What is gone needs a name that nobody else has.
-            return live.get(slot, -1 - slot)
+            known = live.get(slot)
+            if known is None:
+                # What is gone needs a name that nobody else has.
+                known = live[slot] = -next(_gone)
+            return known
 
         def size(slot: int) -> int:
             return by_slot[slot].nbytes if by_slot[slot] is not None else sequence.bytes[slot]
@@ -106,11 +112,12 @@ class Record:
         for step, symbol in zip(sequence.steps[: following.at], sequence.symbols):
             group = sequence.groups[step.group] if step.group >= 0 else None
             before.append(Seen.again(step, symbol, number, tuple(size(slot) for slot in step.new), group))
-            self.sizes.update((number(slot), size(slot)) for slot in step.slots)
+            self.sizes.update((number(slot), size(slot)) for slot in (*step.slots, *step.new))
         if following.strange and before:
             # The last one made other storages than were expected.
             before[-1].made = tuple(entry.number for entry in following.strange)
             before[-1].sizes = tuple(entry.nbytes for entry in following.strange)
+            self.sizes.update(zip(before[-1].made, before[-1].sizes))
         self.seen[:0] = before
 
     def peek(self, func: Any, touched: "Touched") -> int:
@@ -131,7 +138,9 @@ class Record:
         for entry, _ in touched.uses:
             if entry.number not in self.slots:
                 self.slots[entry.number] = self.count
+                self.sizes[entry.number] = entry.nbytes
                 self.count += 1
+        self.sizes.update(zip(seen.made, seen.sizes))
         self.made(made)
 
     def made(self, entries: list[Any]) -> None:

@@ -70,6 +70,17 @@ class Session:
     file; the file of the GPU that is present unless it is given. With ``progress`` a line is printed when the plan changes and
     twice a minute. What is learned of a program is kept in ``~/.cache/tiercel/learned`` for the next time, or in the file that
     ``learned`` names; ``learned=False`` keeps nothing.
+
+    >>> import torch, tiercel
+    >>> with tiercel.Session("8MiB", "64MiB", device="cpu", learned=False) as s:
+    ...     model = torch.nn.Linear(512, 512)
+    ...     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    ...     for _ in range(3):
+    ...         model(torch.randn(256, 512)).square().mean().backward()
+    ...         optimizer.step()
+    ...         optimizer.zero_grad()
+    ...     s.status["iterations"], s.status["peak"] <= 8 << 20
+    (3, True)
     """
 
     def __init__(self, fast: Size, slow: Optional[Size] = None, *, device: Optional[Union[str, torch.device]] = None,
@@ -240,18 +251,34 @@ def _settle_allocator(*settings: str) -> None:
 
 
 def limit(fast: Size, slow: Optional[Size] = None, **more: Any) -> Session:
-    """Keeps this process to so much of the device's memory from here on; see :class:`Session` for what can be said."""
+    """Keeps this process to so much of the device's memory from here on; see :class:`Session` for what can be said.
+
+    >>> import tiercel
+    >>> session = tiercel.limit("8MiB", "64MiB", device="cpu")
+    >>> print(tiercel.explain().splitlines()[0])
+    The limit is 8 MiB on cpu; 0 B are there now, 0 B at the most so far.
+    >>> tiercel.unlimit()
+    """
     return Session(fast, slow, **more).__enter__()
 
 
 def unlimit() -> None:
-    """Lifts the limit: everything is brought back to the device."""
+    """Lifts the limit: everything is brought back to the device.
+
+    >>> import tiercel
+    >>> tiercel.unlimit()  # where there is none, nothing happens
+    """
     if _active is not None:
         _active.__exit__(None, None, None)
 
 
 def explain() -> str:
-    """Says in words what is where and why."""
+    """Says in words what is where and why.
+
+    >>> import tiercel
+    >>> tiercel.explain()
+    'No limit is in force: tiercel.limit("12GiB") sets one.'
+    """
     if _active is None:
         return "No limit is in force: tiercel.limit(\"12GiB\") sets one."
     status, show = _active.status, _tiercel.show_bytes

@@ -27,6 +27,9 @@ def verify(sequence: Sequence, script: Script, room: int) -> int:
     copied = {slot for slot, where in enumerate(state) if where == _AWAY}
     born: dict[int, int] = {}
     last: dict[int, int] = {}
+    #: The groups that have written each storage, and how many of them have run again since its bytes were given up.
+    wrote: dict[int, list[int]] = {}
+    remade: dict[int, int] = {}
     for at, group in enumerate(groups):
         for slot in (*group["reads"], *group["writes"]):
             born.setdefault(slot, at)
@@ -61,8 +64,11 @@ def verify(sequence: Sequence, script: Script, room: int) -> int:
                 state[what] = _THERE
         elif kind == DROP:
             if where in (_THERE, _LEAVING):
+                if stays[what]:
+                    raise Flaw(f"storage {what} outlives the iteration and is given up at group {at}")
                 state[what] = _DROPPED
                 live -= sizes[what]
+                remade[what] = 0
         elif kind == LET:
             if not stays[what] and last.get(what, 0) <= at and state[what] in (_THERE, _LEAVING):
                 state[what] = _UNBORN
@@ -76,16 +82,29 @@ def verify(sequence: Sequence, script: Script, room: int) -> int:
             raise Flaw(f"group {which} is to run again at group {at}, before it has run")
         if groups[which]["once"]:
             raise Flaw(f"group {which} cannot run twice")
-        fresh = set(groups[which]["writes"]) - set(groups[which]["reads"])
-        needs(groups[which]["reads"], at)
-        for slot in fresh:
+        reads, writes = groups[which]["reads"], groups[which]["writes"]
+        for slot in reads:
+            if state[slot] not in (_THERE, _LEAVING) or slot not in writes and (slot in remade or any(other > which for other in wrote.get(slot, ()))):
+                raise Flaw(f"group {which} runs again at group {at}, and storage {slot} is not what it was")
+        for slot in writes:
+            done = remade.get(slot)
+            if done is None:
+                if slot in reads:
+                    raise Flaw(f"group {which} changes storage {slot} a second time at group {at}")
+                continue  # what it makes is there and is thrown away
+            if wrote[slot][done] != which:
+                raise Flaw(f"storage {slot} is made again by group {which} at group {at}, where {wrote[slot][done]} is due")
             if state[slot] == _DROPPED:
                 state[slot] = _THERE
                 live += sizes[slot]
+            remade[slot] = done + 1
+            if done + 1 == len(wrote[slot]):
+                del remade[slot]
+                copied.discard(slot)
 
     def needs(slots: list[int], at: int) -> None:
         for slot in slots:
-            if state[slot] not in (_THERE, _LEAVING):
+            if state[slot] not in (_THERE, _LEAVING) or slot in remade:
                 raise Flaw(f"group {at} needs storage {slot}, which is not there")
 
     for at, group in enumerate(groups):
@@ -98,6 +117,7 @@ def verify(sequence: Sequence, script: Script, room: int) -> int:
             live += sizes[slot]
         for slot in group["writes"]:
             copied.discard(slot)
+            wrote.setdefault(slot, []).append(at)
         peak = max(peak, live + group["workspace"])
         if peak > room:
             raise Flaw(f"group {at} wants {peak} bytes, of which there are {room}")

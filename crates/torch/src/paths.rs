@@ -19,8 +19,8 @@ use tiercel_dynamic::trie::{Here, Limits, NodeId, Symbol, Trie};
 /// A path's name beyond one process: a mix of its operations.
 pub type Name = u64;
 
-/// What the trie of a program holds: at most 29 MB.
-pub const LIMITS: Limits = Limits { nodes: 4096, symbols: 1 << 20, longest: 1 << 19 };
+/// What the trie of a program holds: at most 20 MB.
+pub const LIMITS: Limits = Limits { nodes: 4096, symbols: 1 << 20, longest: 1 << 17 };
 /// How many of the last paths are a context, at most.
 const ORDERS: usize = 4;
 /// Contexts of a generation, and the paths that are counted in one.
@@ -28,8 +28,10 @@ const CONTEXTS: usize = 4096;
 const PATHS: usize = 16;
 /// What of the past counts in how often a length of context was right.
 const FADES: f64 = 0.9;
-/// A path is begun with, or gone on with, where it has this share of what may come.
+/// A path is begun with, or gone on with where another one ended, if it has this share of what may come; where nothing is followed, if it
+/// has that one.
 const BEGIN: f64 = 0.25;
+const ENTER: f64 = 0.5;
 /// A path that shapes point to is believed where it has this share.
 const SURE: f64 = 0.6;
 /// What a path is taken to cost after another one's plan, where nobody has measured it.
@@ -271,7 +273,7 @@ impl Paths {
             Here::Known(node) if self.looked == Some(node) => None,
             Here::Known(node) => {
                 self.looked = Some(node);
-                self.ahead()
+                self.ahead(ENTER)
             }
         }
     }
@@ -286,17 +288,17 @@ impl Paths {
             Here::Known(node) => Some(node),
             Here::Lost(_) => None,
         };
-        self.ahead()
+        self.ahead(BEGIN)
     }
 
     /// The planned path that is most likely from here on, if it is likely enough.
-    fn ahead(&self) -> Option<NodeId> {
+    fn ahead(&self, share: f64) -> Option<NodeId> {
         let (leaves, all) = self.trie.ahead(AHEAD);
         let count = |leaf: &NodeId| self.trie.count(*leaf).max(1) as f64;
         let whole: f64 = leaves.iter().map(count).sum();
-        let planned = leaves.iter().filter(|leaf| self.paths.get(leaf).is_some_and(|path| path.planned));
+        let planned = leaves.iter().filter(|leaf| self.paths.get(*leaf).is_some_and(|path| path.planned));
         let best = *planned.max_by(|a, b| count(a).total_cmp(&count(b)).then(b.cmp(a)))?;
-        (all && count(&best) >= BEGIN * whole).then_some(best)
+        (all && count(&best) >= share * whole).then_some(best)
     }
 
     /// The iteration has ended, operation by operation. Its leaf, whether it was known, and leaves that were forgotten.
@@ -449,15 +451,12 @@ pub struct Saved {
 
 /// Counts a path in a context; the one that came least makes room.
 fn add(counted: &mut Vec<(Name, u32)>, name: Name) {
-    match counted.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, count)) => *count = count.saturating_add(1),
-        None if counted.len() < PATHS => counted.push((name, 1)),
-        None => {
-            let least = counted.iter_mut().min_by_key(|(_, count)| *count);
-            if let Some(least) = least {
-                *least = (name, 1);
-            }
-        }
+    if let Some((_, count)) = counted.iter_mut().find(|(known, _)| *known == name) {
+        *count = count.saturating_add(1);
+    } else if counted.len() < PATHS {
+        counted.push((name, 1));
+    } else if let Some(least) = counted.iter_mut().min_by_key(|(_, count)| *count) {
+        *least = (name, 1);
     }
 }
 
@@ -605,6 +604,6 @@ mod tests {
         let (count, symbols) = paths.size();
         assert!(most <= limits.nodes && symbols <= limits.symbols && count == paths.by_name.len());
         assert!(paths.contexts.young.len() <= CONTEXTS && paths.contexts.old.len() <= CONTEXTS);
-        assert!(Paths::most_bytes(&LIMITS) < 40 << 20, "{}", Paths::most_bytes(&LIMITS));
+        assert!(Paths::most_bytes(&LIMITS) < 32 << 20, "{}", Paths::most_bytes(&LIMITS));
     }
 }
