@@ -172,7 +172,7 @@ class Following:
             result = step.call(*args, **kwargs)
         except torch.OutOfMemoryError:
             result = self.storages.attempt(lambda: func(*args, **kwargs))
-        if step.new and not self._meet(step, result):
+        if step.new and (not self._meet(step, result) or self.lost):
             return result
         if note is not None:
             note.take(args, kwargs, result, self.slot_of, step.new)

@@ -244,8 +244,10 @@ class Runtime(Visits):
         assert self.following is not None
         for entry, _ in touched.uses:
             if not entry.resident:
+                stashed = entry.stash is not None
                 self.storages.fetch_apart(entry)
-                self.visitors.append(entry)
+                if not stashed:
+                    self.visitors.append(entry)
             elif entry.slot in self.following.arriving:
                 self.mover.settle()
         return True

@@ -70,12 +70,12 @@ def follow_from(runtime: Any, known: Any, at: int, by_slot: dict[int, Entry]) ->
     group, begun = place_in(sequence, at)
     touched = touched_by(sequence.groups, script.before, script.after)
     for slot, entry in by_slot.items():
-        if entry.ref is None or slot in away:
+        if entry.ref is None:
             continue
-        if slot in dropped or slot in script.held and not sequence.persistent[slot]:
-            following.spare_slots.add(slot)
         if slot in script.held:
             following.held[slot] = entry.ref()
+        if slot in away:
+            continue
         if script.lazy and entry.resident and slot in script.places:
             # Such a plan lets go of what lies in slow memory as well.
             storages.mover.put(entry.ref(), slab, script.places[slot], entry.nbytes)
@@ -118,7 +118,7 @@ def _send(following: Following, by_slot: dict[int, Entry], away: set[int]) -> No
     for slot, entry in by_slot.items():
         place = places.get(slot)
         storage = entry.ref() if entry.ref is not None else None
-        if storage is None or place is None:
+        if storage is None or place is None or entry.nbytes > following.sequence.bytes[slot]:
             continue
         if entry.resident:
             if slot not in away:
