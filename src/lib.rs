@@ -7,7 +7,7 @@
 //! ```
 //! use tiercel::session::{Fast, Options, Session, nets};
 //!
-//! let session = Session::open("resnet32", &nets::Options::default(), "optane-autotm")?;
+//! let session = Session::open("resnet32", &nets::NetOptions::default(), "optane-autotm")?;
 //! let plan = session.plan("autotm-sync", Fast::Share(0.2), Options::default())?;
 //! assert!(plan.bound_ns <= plan.iteration_ns);
 //! # Ok::<(), tiercel::session::SessionError>(())

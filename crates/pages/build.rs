@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    let sources = Path::new("../preload/src");
+    let sources =
+        PathBuf::from(env::var_os("DEP_TIERCEL_PRELOAD_SOURCES").expect("that crate says where they are"));
     println!("cargo::rerun-if-changed={}", sources.display());
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder"));

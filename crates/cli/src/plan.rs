@@ -13,10 +13,10 @@ use tiercel_systems::{DEFAULT, named};
 
 use crate::amounts::share;
 use crate::answer::Answer;
+use crate::effort::Effort;
 use crate::figures::grouped;
 use crate::files::{self, end_when_interrupted};
 use crate::scene::{self, Ground, fraction, title};
-use crate::search::Search;
 use crate::sizes::Subject;
 use crate::terminal::Terminal;
 
@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, value_name = "S", default_value = DEFAULT)]
     system: String,
     #[command(flatten)]
-    search: Search,
+    search: Effort,
     /// Write the plan to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -143,7 +143,7 @@ fn document(session: &Session, run: &Run, ends: &Ends, arguments: &Arguments) ->
         "stall_ns": run.stall().0,
         "kernels_fast_ns": run.split.fast.0,
         "slow_memory_ns": run.split.slow.0,
-        "contention_ns": run.split.beside.0,
+        "contention_ns": run.split.contention.0,
         "copy_threads": run.machine.copy_threads(),
         "peak_fast_bytes": run.peak_fast().0,
         "layout_bytes": layout.map(|bytes| bytes.0),

@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let (program, batch) = measure::program(arguments.subject.what(), workload, threads)?;
     let watch = Terminal::new();
     let machine = match (&arguments.slow, arguments.machine.as_str()) {
-        (slow, "here") => machine::beside(slow.as_ref().unwrap_or(&Backing::Throttled), &*watch)?,
+        (slow, "here") => machine::with_slow(slow.as_ref().unwrap_or(&Backing::Throttled), &*watch)?,
         (None, name) => machine::open(name, &*watch)?,
         (Some(_), name) => {
             let message = format!("--slow goes with `--machine here`; `{name}` has a slow tier");

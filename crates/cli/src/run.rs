@@ -14,11 +14,11 @@ use tiercel_systems::{DEFAULT, Recording};
 
 use crate::amounts;
 use crate::answer::Answer;
+use crate::effort::Effort;
 use crate::figures::counted;
 use crate::files::{self, end_when_interrupted};
 use crate::outcome;
 use crate::scene::{self, Ground, document, title};
-use crate::search::Search;
 use crate::sizes::Subject;
 use crate::terminal::Terminal;
 
@@ -59,7 +59,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     lookahead: Option<u32>,
     #[command(flatten)]
-    search: Search,
+    search: Effort,
     /// Threads that compute on the host; results do not depend on them [default: one a core]
     #[arg(long, value_name = "N", value_parser = amounts::threads, allow_hyphen_values = true)]
     threads: Option<usize>,
@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<String> {
     };
     let recording = if arguments.events.is_some() { Recording::On } else { Recording::Off };
     if arguments.on == On::Host {
-        let outcome = session.run(&choice, fast, options, arguments.iterations, recording)?;
+        let outcome = session.run_recorded(&choice, fast, options, arguments.iterations, recording)?;
         if let (Some(path), Some((header, events))) = (&arguments.events, &outcome.events) {
             write_events(path, header, events)?;
         }

@@ -91,7 +91,7 @@ pub fn document(run: &Run, peak: Bytes, seed: u64) -> Map<String, Value> {
         "stall_ns": run.stall().0,
         "kernels_fast_ns": run.split.fast.0,
         "slow_memory_ns": run.split.slow.0,
-        "contention_ns": run.split.beside.0,
+        "contention_ns": run.split.contention.0,
         "recomputed_ns": run.split.again.0,
         "fetched_bytes": run.fetched().0,
         "evicted_bytes": run.evicted().0,

@@ -140,8 +140,8 @@ impl Sizes {
     }
 
     /// What a network is built by.
-    pub fn options(&self) -> nets::Options {
-        nets::Options {
+    pub fn options(&self) -> nets::NetOptions {
+        nets::NetOptions {
             batch: self.batch,
             image: self.image,
             sequence: self.sequence,
@@ -156,7 +156,7 @@ impl Sizes {
                 Rule::Momentum => Optimizer::MOMENTUM,
                 Rule::Adamw => Optimizer::ADAMW,
             }),
-            ..nets::Options::default()
+            ..nets::NetOptions::default()
         }
     }
 }

@@ -50,7 +50,7 @@ impl Torch {
             bail!(complaint(&python, &String::from_utf8_lossy(&output.stderr)));
         }
         let path = trace.to_string_lossy();
-        let workload = open(&path, &nets::Options::default());
+        let workload = open(&path, &nets::NetOptions::default());
         let workload = workload
             .map_err(|error| anyhow!("`{}` wrote no trace that can be read: {error}", python.display()))?;
         Ok(workload.trace().clone())

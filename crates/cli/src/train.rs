@@ -250,7 +250,7 @@ fn program(
         _ => None,
     };
     arguments.sizes.check(&[arguments.net()])?;
-    let options = nets::Options {
+    let options = nets::NetOptions {
         batch,
         image: side.or(image),
         words: matches!(source, Source::Text(_)).then_some(Text::WORDS),

@@ -26,7 +26,7 @@ fn planned(program: &Program, fast: f64, choices: Choices) -> (Plan, Machine) {
 }
 
 fn network(name: &str, batch: u64) -> Program {
-    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
     nets::find(name).expect("built in").build(&options).expect("sound")
 }
 

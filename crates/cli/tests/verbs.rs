@@ -252,7 +252,7 @@ fn explain_counts_the_bytes_of_every_choice() {
     for row in ["gradients, masters, moments, update", "127 ways", "streamed", "119 GB/s"] {
         assert!(page.contains(row), "{row}: {page}");
     }
-    let found = json(&[&case[..], &["--json"]].concat());
+    let found = json(&case);
     let left: Vec<u64> = found["choices"]
         .as_array()
         .expect("a list")

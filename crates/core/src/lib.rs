@@ -19,7 +19,7 @@
 //! | `manager/mod.rs` | the data-management interface (CachedArrays III-C): the only place where state changes |
 //! | `manager/flight.rs` | copies in flight: what waits for what, cancelling, undoing one that failed |
 //! | `manager/kernel.rs` | `begin` and `end` of a kernel: what it waits for, and how long |
-//! | `manager/beside.rs` | kernels that go on beside those that follow, as copies do |
+//! | `manager/detached.rs` | kernels that go on beside those that follow, as copies do |
 //! | `manager/check.rs` | verification of the entire state |
 //! | `hint.rs` | what applications say of the future |
 //! | `policy.rs` | who decides |
@@ -54,7 +54,7 @@ pub use heap::End;
 pub use hint::{Access, Hint};
 pub use kernels::{KernelTier, Kernels, Kind};
 pub use link::{Bus, CopyThreads, Link};
-pub use machine::{Beside, Compute, Machine, MachineError, Tier};
+pub use machine::{Compute, Detached, Machine, MachineError, Tier};
 pub use manager::{EvictError, Manager};
 pub use object::ObjectId;
 pub use policy::{Operand, Policy, Traffic};

@@ -44,7 +44,7 @@ pub struct Machine {
     /// What the processor can do.
     pub compute: Compute,
     /// A second processor for kernels that need not be waited for, where there is one.
-    pub beside: Option<Beside>,
+    pub detached: Option<Detached>,
     /// How kernels use memory and processor, where that is known better than from the bandwidths alone.
     pub kernels: Option<Kernels>,
 }
@@ -75,7 +75,7 @@ impl Compute {
 /// What runs kernels beside others: cores that are left over, as those of the copy threads, or the host of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Beside {
+pub struct Detached {
     /// The bytes a second that it works through: what it takes longer for them than the processor itself.
     #[serde(with = "text")]
     pub bandwidth: Bandwidth,
@@ -184,7 +184,7 @@ struct File {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compute: Option<Compute>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    beside: Option<Beside>,
+    detached: Option<Detached>,
     #[serde(rename = "tier")]
     tiers: Vec<Tier>,
     #[serde(rename = "link", default)]
@@ -225,7 +225,7 @@ impl Machine {
             source: file.source.clone(),
             contention: file.contention,
             compute: file.compute.unwrap_or_default(),
-            beside: file.beside,
+            detached: file.detached,
             tiers: file.tiers.clone(),
             links: Vec::new(),
             buses: file.buses.clone(),
@@ -365,7 +365,7 @@ impl Machine {
             source: self.source.clone(),
             contention: self.contention,
             compute: Some(self.compute).filter(|compute| !compute.assumed),
-            beside: self.beside,
+            detached: self.detached,
             tiers: self.tiers.clone(),
             links: links.collect(),
             buses: self.buses.clone(),
@@ -394,8 +394,8 @@ impl Machine {
         if self.compute.others.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
             return wrong("compute: others is a share between 0 and 1".to_string());
         }
-        if self.beside.is_some_and(|beside| !speed_ok(beside.bandwidth)) {
-            return wrong("beside: bandwidth must be above zero".to_string());
+        if self.detached.is_some_and(|detached| !speed_ok(detached.bandwidth)) {
+            return wrong("detached: bandwidth must be above zero".to_string());
         }
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;

@@ -60,10 +60,12 @@ fn how_directions_and_copies_share_a_device_reads_back() {
 #[test]
 fn what_runs_kernels_beside_others_and_who_reaches_rows_reads_back() {
     let toml = SOUND.replace("price_per_gb = 7.85", "computable = false\nrows = true");
-    let toml = toml
-        .replace("[[tier]]\nname = \"fast\"", "[beside]\nbandwidth = \"4 GB/s\"\n[[tier]]\nname = \"fast\"");
+    let toml = toml.replace(
+        "[[tier]]\nname = \"fast\"",
+        "[detached]\nbandwidth = \"4 GB/s\"\n[[tier]]\nname = \"fast\"",
+    );
     let machine = Machine::parse(&toml).unwrap();
-    assert_eq!(machine.beside.map(|beside| beside.bandwidth), Some(Bandwidth::gb(4.0)));
+    assert_eq!(machine.detached.map(|detached| detached.bandwidth), Some(Bandwidth::gb(4.0)));
     assert_eq!(Machine::parse(&machine.to_toml()), Ok(machine.clone()));
     let serves = |tier: u8, used: u64| machine.tier(TierId(tier)).serves(Bytes(used), Bytes(100));
     assert_eq!([serves(0, 100), serves(1, 100), serves(1, 99)], [true, false, true]);
@@ -75,7 +77,7 @@ fn what_runs_kernels_beside_others_and_who_reaches_rows_reads_back() {
     refuse(
         "name = \"two\"",
         "name = \"two\"\nbeside = { bandwidth = \"0 GB/s\" }",
-        expect!["machine `two`: beside: bandwidth must be above zero"],
+        expect!["machine `two`: detached: bandwidth must be above zero"],
     );
 }
 

@@ -211,7 +211,7 @@ impl Tape {
             phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside: false,
+            detached: false,
             factor: 1.0,
             repeat: Some(if phase == Phase::Update { Repeat::Once } else { Repeat::Pure }),
             derived: Default::default(),

@@ -36,7 +36,7 @@ impl Net {
         }
         let loss = b.cross_entropy(x, "labels");
         b.train(&[loss], self.optimizer);
-        Program::new(b.finish().expect("it fits"), schedule::Options::default())
+        Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default())
     }
 }
 
@@ -100,7 +100,7 @@ fn gradients_that_others_need_stay() {
     let x = b.apply(Op::Linear, &[x, weight]);
     let loss = b.cross_entropy(x, "labels");
     b.train(&[loss], Optimizer::SGD);
-    let program = Program::new(b.finish().expect("it fits"), schedule::Options::default());
+    let program = Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default());
     let early = program.updating_early();
     let parts = early.in_parts(Bytes::kib(600)).unwrap_or(early);
     assert_eq!(count(&parts).0, 0);

@@ -149,7 +149,7 @@ impl Net {
         let names: Vec<(String, String)> =
             self.watched.iter().map(|(n, v)| (n.clone(), self.b.graph().value(*v).name.clone())).collect();
         let graph = self.b.finish().unwrap_or_else(|e| panic!("{e}"));
-        let program = prepare(Program::new(graph, schedule::Options::default()), threads);
+        let program = prepare(Program::new(graph, schedule::ScheduleOptions::default()), threads);
         let found = run(&program, &Arc::new(self.given), threads, 1);
         let mut all = Numbers::new();
         for (name, ours) in names {

@@ -418,7 +418,8 @@ fn updates() {
         let loss = b.apply(Op::BinaryCrossEntropy, &[y, targets]);
         b.keep(loss);
         b.train(&[loss], optimizer);
-        let program = prepare(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 2);
+        let program =
+            prepare(Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default()), 2);
         let first = normal(&mut fastrand::Rng::with_seed(3), (shape[0] * shape[1]) as usize);
         let mut given = Numbers::from([("op.table".to_string(), first.clone())]);
         given.insert("ids".into(), numbers.iter().map(|n| *n as f32).collect());
@@ -470,7 +471,7 @@ fn bf16_is_f32_rounded() {
         let logits = b.linear(x, 10);
         let loss = b.cross_entropy(logits, "labels");
         b.train(&[loss], Optimizer::MOMENTUM);
-        prepare(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 2)
+        prepare(Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default()), 2)
     };
     let run = |dtype| run(&net(dtype), &Arc::new(Numbers::new()), 2, 3);
     let (narrow, wide) = (run(DType::Bf16), run(DType::F32));
@@ -493,7 +494,7 @@ fn what_cannot_be_is_an_error() {
         std::panic::catch_unwind(|| run(&single.program, &Arc::new(given), 1, 1)).expect_err("a bad label");
     let text = failed.downcast_ref::<String>().expect("a message");
     assert!(text.contains("id 3 at position 1 is not below 3") && text.contains("cross-entropy"), "{text}");
-    let bare = Program::new(single.program.graph.clone(), schedule::Options::default());
+    let bare = Program::new(single.program.graph.clone(), schedule::ScheduleOptions::default());
     let missing = tiercel_kernels::Library::new(&bare, 1).err().expect("there is no workspace").to_string();
     assert!(missing.contains("workspace"), "{missing}");
 }

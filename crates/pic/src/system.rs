@@ -232,7 +232,7 @@ pub fn machine(
         links: vec![link(0, 1, write), link(1, 0, read)],
         buses: Vec::new(),
         compute: Default::default(),
-        beside: None,
+        detached: None,
         kernels: None,
     }
 }

@@ -50,7 +50,7 @@ fn main() {
         let machine = machines::named(name).expect("it ships with the project");
         let times = Model::new(&machine).expect("the machine has fitted kernels");
         for (net, batch) in NETS.into_iter().filter(|(net, _)| wanted(2, net)) {
-            let options = nets::Options { batch, ..nets::Options::default() };
+            let options = nets::NetOptions { batch, ..nets::NetOptions::default() };
             let program = nets::find(net).expect("built in").build(&options).expect("sound sizes");
             let trace = &program.trace;
             let (_, peak) = Lifetimes::new(trace).peak();

@@ -25,7 +25,7 @@ fn main() {
     let times = Model::new(&machine).expect("the machine has fitted kernels");
     println!("network              plan           ratio   paper s    ours s    of CPU     gap    cost");
     for (name, batch, paper) in CASES {
-        let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
         let program = nets::find(name).expect("built in").build(&options).expect("its own sizes are sound");
         let trace = &program.trace;
         let (_, peak) = Lifetimes::new(trace).peak();

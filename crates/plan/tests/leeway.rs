@@ -12,7 +12,7 @@ use tiercel_workload::{Lifetimes, nets};
 fn a_plan_whose_moves_begin_as_early_as_they_can_is_sound() {
     let mut earlier = 0;
     for (name, batch) in [("mlp", 64), ("resnet32", 8), ("lstm", 4), ("vgg16", 2), ("inception-v3", 2)] {
-        let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
         let program = nets::find(name).expect("built in").build(&options).expect("sound");
         let trace = &program.trace;
         let peak = Lifetimes::new(trace).peak().1;

@@ -9,7 +9,7 @@ use tiercel_workload::{Lifetimes, nets};
 
 #[test]
 fn a_curve_does_not_rise() {
-    let options = nets::Options { batch: Some(16), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(16), ..nets::NetOptions::default() };
     let program = nets::find("resnet32").expect("built in").build(&options).expect("its own sizes are sound");
     let all = machines::named("optane-autotm").expect("it ships with the project");
     let peak = Lifetimes::new(&program.trace).peak().1;

@@ -91,7 +91,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn race(net: &str, batch: u64, image: u64, threads: usize, rounds: usize, torch: &mut Option<Torch>) {
-    let options = nets::Options { batch: Some(batch), image: Some(image), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), image: Some(image), ..nets::NetOptions::default() };
     let Ok(Workload::Program { program, batch }) = open(net, &options) else { panic!("{net} is built in") };
     let task = Task::new(program, batch, |program| prepare(program, threads));
     let trace = &task.training.trace;

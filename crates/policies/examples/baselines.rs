@@ -49,7 +49,7 @@ fn networks(machine: &str) -> Vec<(&'static str, u64, Option<f64>)> {
 }
 
 fn build(net: &str, batch: u64) -> Program {
-    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
     nets::find(net).expect("built in").build(&options).expect("its sizes are sound")
 }
 

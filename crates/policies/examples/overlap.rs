@@ -31,7 +31,7 @@ fn main() {
     let mut product = 1.0;
     for case in &cases {
         let (name, batch) = case.split_once(':').map_or((case.as_str(), None), |(n, b)| (n, b.parse().ok()));
-        let options = nets::Options { batch, ..nets::Options::default() };
+        let options = nets::NetOptions { batch, ..nets::NetOptions::default() };
         let program = nets::find(name).expect("built in").build(&options).expect("its own sizes are sound");
         let trace = &program.trace;
         let (_, peak) = Lifetimes::new(trace).peak();

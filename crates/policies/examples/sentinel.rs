@@ -104,7 +104,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         {
             continue;
         }
-        let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(batch), image, ..nets::NetOptions::default() };
         let trace = nets::find(net).ok_or("no such network")?.build(&options)?.trace;
         let peak = Lifetimes::new(&trace).peak().1;
         let fast = Bytes((peak.0 as f64 * fraction) as u64);

@@ -25,10 +25,10 @@ const AHEAD: [(&str, usize); 3] = [("cachedarrays-lm", 0), ("cachedarrays-lmp", 
 const ROUNDS: usize = 5;
 
 /// The networks by default: a CNN and a GPT, with options that take seconds on two cores.
-fn options(net: &str) -> nets::Options {
-    let none = nets::Options::default();
+fn options(net: &str) -> nets::NetOptions {
+    let none = nets::NetOptions::default();
     match net {
-        "gpt2" => nets::Options {
+        "gpt2" => nets::NetOptions {
             batch: Some(8),
             sequence: Some(256),
             depth: Some(6),
@@ -36,7 +36,7 @@ fn options(net: &str) -> nets::Options {
             words: Some(256),
             ..none
         },
-        _ => nets::Options { batch: Some(16), image: Some(64), ..none },
+        _ => nets::NetOptions { batch: Some(16), image: Some(64), ..none },
     }
 }
 

@@ -21,7 +21,7 @@ use tiercel_workload::lifetimes::Class;
 
 use crate::gather::gather;
 use crate::moves::{Pricing, evict, place, prefetch};
-use crate::notebook::{Ended, Known, Notebook};
+use crate::notebook::{Ended, Notebook, SeenIteration};
 use crate::recency::Recency;
 
 const FAST: TierId = TierId(0);
@@ -51,7 +51,7 @@ struct Swaps {
 
 /// The iteration as Capuchin measures it.
 struct Timeline<'k> {
-    known: &'k Known,
+    known: &'k SeenIteration,
     /// When each step begins, and when the last ends, in seconds.
     starts: Vec<f64>,
     /// Bytes a second towards slow memory, and back.
@@ -60,7 +60,7 @@ struct Timeline<'k> {
 }
 
 impl Timeline<'_> {
-    fn new<'k>(known: &'k Known, machine: &Machine) -> Timeline<'k> {
+    fn new<'k>(known: &'k SeenIteration, machine: &Machine) -> Timeline<'k> {
         let mut clock = 0.0;
         let mut starts = vec![0.0];
         for time in &known.times {
@@ -134,7 +134,7 @@ fn away(gap: &Gap, steps: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Swaps {
-    fn new(known: &Known, machine: &Machine) -> Swaps {
+    fn new(known: &SeenIteration, machine: &Machine) -> Swaps {
         let timeline = Timeline::new(known, machine);
         let (steps, capacity) = (known.trace.kernels.len(), machine.tier(FAST).capacity);
         let live = known.lifetimes.live_bytes();

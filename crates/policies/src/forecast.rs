@@ -9,7 +9,7 @@ use tiercel_workload::TensorId;
 use tiercel_workload::intervals::{Interval, by_layers};
 use tiercel_workload::lifetimes::Class;
 
-use crate::notebook::Known;
+use crate::notebook::SeenIteration;
 
 /// A known iteration, cut into intervals.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Forecast {
 
 impl Forecast {
     /// Cuts a known iteration into intervals of so many layers.
-    pub fn new(known: &Known, layers: u32) -> Forecast {
+    pub fn new(known: &SeenIteration, layers: u32) -> Forecast {
         let intervals = by_layers(&known.trace, layers);
         let mut of_step = vec![0; known.trace.kernels.len()];
         for (at, interval) in intervals.iter().enumerate() {
@@ -89,14 +89,14 @@ impl Forecast {
 }
 
 /// How long a tensor lives; `None` where the iteration does not have it.
-pub fn class(known: &Known, tensor: TensorId) -> Option<Class> {
+pub fn class(known: &SeenIteration, tensor: TensorId) -> Option<Class> {
     let listed = (tensor.0 as usize) < known.trace.tensors.len();
     listed.then(|| known.lifetimes.of(tensor)).flatten().map(|lifetime| lifetime.class)
 }
 
 /// The first step at or after this one that uses a tensor; one beyond the iteration's end stands for a use in the
 /// next iteration. `None` where there is none.
-pub fn next_use(known: &Known, tensor: TensorId, step: Step) -> Option<Step> {
+pub fn next_use(known: &SeenIteration, tensor: TensorId, step: Step) -> Option<Step> {
     let class = class(known, tensor)?;
     let uses = known.lifetimes.uses(tensor);
     let later = uses.get(uses.partition_point(|used| *used < step)).copied();
@@ -106,7 +106,7 @@ pub fn next_use(known: &Known, tensor: TensorId, step: Step) -> Option<Step> {
 
 /// At each step, the most memory that tensors born later in the same interval will take at once.
 fn growth(
-    known: &Known,
+    known: &SeenIteration,
     intervals: &[Interval],
     of_step: &[usize],
     wanted: impl Fn(Class) -> bool,

@@ -6,7 +6,7 @@
 //! | `cachedarrays.rs` | the modes ∅, L, LM and LMP |
 //! | `follow.rs` | plays a plan; with `adapt.rs`, moves that come late begin earlier |
 //! | `sentinel/` | Sentinel: a zone for short-lived objects, intervals, test and trial |
-//! | `redl.rs` | ReDL; with `search.rs`, its search for the period |
+//! | `redl.rs` | ReDL; with `period_search.rs`, its search for the period |
 //! | `ial.rs` | the operating system that moves hot pages; with `pages.rs`, its lists |
 //! | `unified_memory.rs` | GPUs on demand |
 //! | `vdnn.rs` | GPUs by layers |
@@ -36,11 +36,11 @@ pub mod memory_mode;
 pub mod moves;
 pub mod notebook;
 pub mod pages;
+pub mod period_search;
 mod quick;
 pub mod recency;
 pub mod recording;
 pub mod redl;
-pub mod search;
 pub mod sentinel;
 pub mod unified_memory;
 pub mod vdnn;

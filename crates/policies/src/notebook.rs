@@ -23,7 +23,7 @@ const NAMES: usize = 1 << 20;
 
 /// One iteration as it was seen.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct SeenIteration {
     /// Its number; no other iteration ever has the same.
     pub id: u32,
     /// Kernels and tensors. Tensors that other iterations have are listed too, and no kernel uses them.
@@ -38,7 +38,7 @@ pub struct Known {
     prefixes: Vec<u64>,
 }
 
-impl Known {
+impl SeenIteration {
     /// How many visits of layers there are.
     pub fn layers(&self) -> u32 {
         self.visits.last().map_or(0, |last| last + 1)
@@ -76,7 +76,7 @@ pub struct Notebook {
     /// The tensor that each living object stands for, and the last object of each tensor.
     objects: QuickMap<ObjectId, TensorId>,
     living: Vec<Option<ObjectId>>,
-    known: Vec<Known>,
+    known: Vec<SeenIteration>,
     ids: u32,
     /// The known iteration that this one is like, so far.
     follows: Option<usize>,
@@ -113,12 +113,12 @@ impl Default for Notebook {
 
 impl Notebook {
     /// The known iteration that this one is like so far.
-    pub fn page(&self) -> Option<&Known> {
+    pub fn page(&self) -> Option<&SeenIteration> {
         self.follows.map(|at| &self.known[at])
     }
 
     /// The known iteration of this number.
-    pub fn known(&self, id: u32) -> Option<&Known> {
+    pub fn known(&self, id: u32) -> Option<&SeenIteration> {
         self.known.iter().find(|known| known.id == id)
     }
 
@@ -204,7 +204,7 @@ impl Notebook {
 
     /// Finds the known iteration that this one is like up to this kernel.
     fn recognise(&mut self) {
-        let like = |known: &Known| known.prefixes.get(self.kernels) == Some(&self.prefix);
+        let like = |known: &SeenIteration| known.prefixes.get(self.kernels) == Some(&self.prefix);
         let followed = if self.kernels == 0 { Some(self.known.len().wrapping_sub(1)) } else { self.follows };
         let followed = followed.filter(|at| self.known.get(*at).is_some_and(like));
         self.follows = followed.or_else(|| self.known.iter().rposition(like));
@@ -225,7 +225,7 @@ impl Notebook {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside: false,
+            detached: false,
             factor: 1.0,
             repeat: None,
             derived: Default::default(),
@@ -259,7 +259,8 @@ impl Notebook {
         let kernels = std::mem::take(&mut self.kernels);
         let visits = std::mem::take(&mut self.visit);
         let prefix = std::mem::take(&mut self.prefix);
-        let is = |known: &Known| known.prefixes.len() == kernels && known.prefixes.last() == Some(&prefix);
+        let is =
+            |known: &SeenIteration| known.prefixes.len() == kernels && known.prefixes.last() == Some(&prefix);
         let followed = self.known.iter().rposition(is);
         let draft = self.draft.take();
         if let Some(at) = followed {
@@ -291,7 +292,7 @@ impl Notebook {
     }
 
     /// Makes a trace of what was written down.
-    fn fair_copy(&mut self, draft: Draft) -> Known {
+    fn fair_copy(&mut self, draft: Draft) -> SeenIteration {
         let tensors = self.tensors.iter().map(|(name, bytes)| Tensor {
             name: name.clone(),
             bytes: *bytes,
@@ -315,7 +316,7 @@ impl Notebook {
             layers: (0..layers).map(|visit| format!("visit {visit}")).collect(),
         };
         self.ids += 1;
-        Known {
+        SeenIteration {
             id: self.ids,
             lifetimes: Lifetimes::new(&trace),
             visits: visits(&trace),

@@ -7,7 +7,7 @@
 //!   they are born, so that none of it lies idle.
 //! - *Dynamic migration* (III-D): an iteration is cut into periods of equal length, in layers. When one begins, what
 //!   the next one uses is fetched in the order of use, as long as there is room, and if there will not be, those with
-//!   the longest reference distance leave. The length is searched for (`search.rs`). Constraint (4) is taken as: what
+//!   the longest reference distance leave. The length is searched for (`period_search.rs`). Constraint (4) is taken as: what
 //!   a period uses fits beside its short-lived objects, in every period that could be shorter; constraint (5) as: all
 //!   fetches together take no longer than all kernels. (As printed they compare times with sizes; and that a period
 //!   may be too short for some phases is what direct access is for.)
@@ -31,29 +31,29 @@ use tiercel_workload::lifetimes::Class;
 use crate::forecast::{Forecast, class, next_use};
 use crate::gather::gather;
 use crate::moves::{Pricing, evict};
-use crate::notebook::{Ended, Known, Notebook};
+use crate::notebook::{Ended, Notebook, SeenIteration};
+use crate::period_search::PeriodSearch;
 use crate::recency::Recency;
-use crate::search::Search;
 
 const FAST: TierId = TierId(0);
 
 /// How one known iteration is played.
 #[derive(Clone, Debug)]
 struct Scheme {
-    search: Search,
+    search: PeriodSearch,
     length: u32,
     forecast: Forecast,
 }
 
 impl Scheme {
-    fn new(known: &Known) -> Scheme {
-        let search = Search::new(known.layers());
+    fn new(known: &SeenIteration) -> Scheme {
+        let search = PeriodSearch::new(known.layers());
         let length = search.length();
         Scheme { forecast: Forecast::new(known, length), search, length }
     }
 
     /// An iteration has taken this long.
-    fn measured(&mut self, known: &Known, machine: &Machine, time: Nanos) {
+    fn measured(&mut self, known: &SeenIteration, machine: &Machine, time: Nanos) {
         self.search.measured(time, |length| fits(&Forecast::new(known, length), known, machine));
         if self.search.length() != self.length {
             self.length = self.search.length();
@@ -63,7 +63,7 @@ impl Scheme {
 }
 
 /// Whether a cut meets the constraints (4) and (5).
-fn fits(forecast: &Forecast, known: &Known, machine: &Machine) -> bool {
+fn fits(forecast: &Forecast, known: &SeenIteration, machine: &Machine) -> bool {
     let slow = machine.slowest();
     let bandwidth = machine.link(slow, FAST).map_or(machine.tier(slow).read, |link| link.speed());
     let size = |tensor: &TensorId| known.trace.tensor(*tensor).bytes;
@@ -122,7 +122,7 @@ impl Redl {
     }
 
     /// What this iteration is known to be like, and how it is played.
-    fn scheme(&self) -> Option<(&Known, &Scheme)> {
+    fn scheme(&self) -> Option<(&SeenIteration, &Scheme)> {
         let known = self.notebook.page()?;
         self.schemes.get(&known.id).map(|scheme| (known, scheme))
     }

@@ -18,7 +18,7 @@ use tiercel_core::{Error, Hint, Manager, ObjectId, Operand, Policy, RegionId, St
 use tiercel_workload::TensorId;
 
 use crate::gather::gather;
-use crate::notebook::{Ended, Known, Notebook};
+use crate::notebook::{Ended, Notebook, SeenIteration};
 use crate::recency::Recency;
 
 const FAST: TierId = TierId(0);
@@ -37,7 +37,7 @@ fn is_backward(op: &str) -> bool {
 }
 
 impl Inputs {
-    fn new(known: &Known) -> Inputs {
+    fn new(known: &SeenIteration) -> Inputs {
         let kernels = &known.trace.kernels;
         let mut inputs =
             Inputs { leave: vec![Vec::new(); kernels.len()], come: vec![Vec::new(); kernels.len()] };
@@ -65,7 +65,7 @@ impl Inputs {
 
     /// Decides which layer of the backward pass brings in what: all that its own kernels use, if nobody has yet, and
     /// what the next layer with such an input uses.
-    fn bring(&mut self, known: &Known, returns: &[(u32, TensorId)]) {
+    fn bring(&mut self, known: &SeenIteration, returns: &[(u32, TensorId)]) {
         let mut returns = returns.iter().peekable();
         let visit = |step: u32| known.visits[step as usize];
         for (step, kernel) in known.trace.kernels.iter().enumerate() {

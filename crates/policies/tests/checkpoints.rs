@@ -26,7 +26,7 @@ fn network(name: &str, width: u64, dtype: DType) -> Task {
     let logits = b.linear(x, 10);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], Optimizer::AdamW { rate: 0.01, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01 });
-    training_runs::task(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 16)
+    training_runs::task(Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default()), 16)
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn what_does_not_fit_is_refused_by_name() {
         &network("small", 32, DType::Bf16),
         "checkpoint `FILE`, tensor `hidden.weight`: BF16 32x64 was expected, F32 32x64 is there",
     );
-    let mlp = net("mlp", nets::Options { batch: Some(2), width: Some(8), ..nets::Options::default() });
+    let mlp = net("mlp", nets::NetOptions { batch: Some(2), width: Some(8), ..nets::NetOptions::default() });
     expect(&mlp, "checkpoint `FILE` is of the network `small`; `mlp` is to be trained");
     let gone = refusal(&mlp, &folder.file("gone"));
     assert!(gone.starts_with("checkpoint `") && gone.contains("No such file"), "{gone}");

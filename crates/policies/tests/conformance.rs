@@ -125,11 +125,11 @@ impl<W: Visible + 'static> Suite<W> {
             let bytes = if self.random.u8(0..3) == 0 { Bytes(size.0 / 2) } else { size };
             operands.push(Operand { object, access, bytes });
         }
-        if self.random.u8(0..6) == 0 { self.run_beside(&operands) } else { self.run(&operands) }
+        if self.random.u8(0..6) == 0 { self.run_detached(&operands) } else { self.run(&operands) }
     }
 
     /// A kernel that goes on while whatever comes next happens.
-    fn run_beside(&mut self, operands: &[Operand]) -> Result<(), Error> {
+    fn run_detached(&mut self, operands: &[Operand]) -> Result<(), Error> {
         self.step += 1;
         let step = Step(self.step);
         self.policy.before(&mut self.manager, step, operands)?;

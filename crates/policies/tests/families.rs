@@ -4,7 +4,7 @@ mod training_runs;
 
 use tiercel_train::{Settings, Synthetic, Task};
 use tiercel_workload::graph::Optimizer;
-use tiercel_workload::nets::{self, Options};
+use tiercel_workload::nets::{self, NetOptions};
 use training_runs::{Home, net, trainer};
 
 /// Networks that another one of the same file stands for: more layers, or convolutions of another shape.
@@ -21,24 +21,26 @@ const SIBLINGS: [&str; 9] = [
 ];
 
 /// The smallest form in which all of a network's code is used.
-fn small(name: &str) -> Options {
+fn small(name: &str) -> NetOptions {
     // Of two samples much is learnt, or unlearnt, at the usual rate.
     let optimizer = Some(Optimizer::Sgd { rate: 1e-4, momentum: 0.0, decay: 1e-4 });
-    let image = |side| Options { batch: Some(2), image: Some(side), optimizer, ..Options::default() };
+    let image = |side| NetOptions { batch: Some(2), image: Some(side), optimizer, ..NetOptions::default() };
     match name {
         "inception-v3" | "inception-v4" => image(75),
-        "resnet32" => Options { depth: Some(8), ..image(16) },
-        "cnn" => Options { optimizer: None, ..image(16) },
-        "mlp" => Options { width: Some(64), ..image(8) },
-        "dcgan" => Options { width: Some(8), ..image(16) },
-        "dlrm" => Options { batch: Some(16), sequence: Some(2), words: Some(1000), ..Options::default() },
-        "lstm" | "gpt2" | "bert-large" => Options {
+        "resnet32" => NetOptions { depth: Some(8), ..image(16) },
+        "cnn" => NetOptions { optimizer: None, ..image(16) },
+        "mlp" => NetOptions { width: Some(64), ..image(8) },
+        "dcgan" => NetOptions { width: Some(8), ..image(16) },
+        "dlrm" => {
+            NetOptions { batch: Some(16), sequence: Some(2), words: Some(1000), ..NetOptions::default() }
+        }
+        "lstm" | "gpt2" | "bert-large" => NetOptions {
             batch: Some(2),
             sequence: Some(12),
             depth: Some(2),
             width: Some(64),
             words: Some(100),
-            ..Options::default()
+            ..NetOptions::default()
         },
         _ => image(32),
     }

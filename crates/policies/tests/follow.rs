@@ -18,7 +18,7 @@ fn machine(fast: Bytes) -> Machine {
 #[test]
 fn a_simulated_iteration_takes_what_the_plan_says() {
     for name in ["mlp", "resnet32", "lstm", "vgg16"] {
-        let options = nets::Options { batch: Some(4), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(4), ..nets::NetOptions::default() };
         let program = nets::find(name).expect("it is built in").build(&options).expect("a small network");
         let trace = &program.trace;
         let (_, peak) = Lifetimes::new(trace).peak();
@@ -45,7 +45,7 @@ fn a_simulated_iteration_takes_what_the_plan_says() {
 
 /// Iterations of a plan on links of which so much is left, the last of them, with the state checked after each.
 fn on_slower_links(name: &str, share: f64, adapts: bool) -> u64 {
-    let options = nets::Options { batch: Some(8), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(8), ..nets::NetOptions::default() };
     let program = nets::find(name).expect("it is built in").build(&options).expect("a small network");
     let trace = &program.trace;
     let (_, peak) = Lifetimes::new(trace).peak();

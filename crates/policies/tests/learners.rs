@@ -147,7 +147,7 @@ impl Policy for Scribe {
 }
 
 fn small(name: &str, batch: u64) -> Trace {
-    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
     nets::find(name).expect("built in").build(&options).expect("a small network").trace
 }
 
@@ -322,7 +322,7 @@ fn hot_pages_of_slow_memory_take_the_place_of_cold_ones() {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: None,
         derived: Default::default(),

@@ -39,7 +39,7 @@ fn play<W: World + 'static>(
 #[test]
 fn every_network_in_a_quarter_of_its_memory() {
     for net in nets::all() {
-        let options = nets::Options { batch: Some(4), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(4), ..nets::NetOptions::default() };
         let program = net.build(&options).expect("its own sizes are sound");
         let (_, peak) = Lifetimes::new(&program.trace).peak();
         let mut times = BTreeMap::new();
@@ -64,8 +64,8 @@ fn every_network_in_a_quarter_of_its_memory() {
 #[test]
 fn small_networks_compute_the_same_on_real_memory() {
     for (name, options) in [
-        ("mlp", nets::Options { batch: Some(8), ..nets::Options::default() }),
-        ("resnet32", nets::Options { batch: Some(1), ..nets::Options::default() }),
+        ("mlp", nets::NetOptions { batch: Some(8), ..nets::NetOptions::default() }),
+        ("resnet32", nets::NetOptions { batch: Some(1), ..nets::NetOptions::default() }),
     ] {
         let program = nets::find(name).expect("it is built in").build(&options).expect("a small network");
         let (_, peak) = Lifetimes::new(&program.trace).peak();

@@ -25,7 +25,7 @@ fn network(rate: f32, middle: impl Fn(&mut Builder, ValueId) -> ValueId) -> Task
     let logits = b.linear(x, 4);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], Optimizer::Sgd { rate, momentum: 0.0, decay: 0.0 });
-    task(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 8)
+    task(Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default()), 8)
 }
 
 /// Trains until it breaks down, under a policy that moves and one that does not; both say the same.
@@ -97,7 +97,7 @@ fn a_part_of_a_weight_that_changes_at_once_is_named() {
     let logits = b.linear(x, 10);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], Optimizer::Sgd { rate: f32::MAX, momentum: 0.0, decay: 1e3 });
-    let whole = task(Program::new(b.finish().expect("it fits"), schedule::Options::default()), 16);
+    let whole = task(Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default()), 16);
     let parts = whole.training.updating_early().in_parts(Bytes::kib(50)).expect("a large weight");
     let (iteration, kernel, tensor, text) = breakdown(&whole.played_as(Arc::new(parts)), Synthetic);
     assert_eq!(iteration, 0, "{text}");

@@ -24,7 +24,7 @@ fn programs() -> impl Iterator<Item = (&'static str, Program)> {
         ("inception-v3", Some(96), 3),
     ];
     cases.into_iter().map(|(name, image, batch)| {
-        let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(batch), image, ..nets::NetOptions::default() };
         (name, nets::find(name).expect("built in").build(&options).expect("sound"))
     })
 }
@@ -67,11 +67,11 @@ fn bits_do_not_depend_on_the_parts_that_weights_are_in() {
         (200, 300, Optimizer::SGD),
     ];
     for (batch, width, optimizer) in cases {
-        let options = nets::Options {
+        let options = nets::NetOptions {
             batch: Some(batch),
             width: Some(width),
             optimizer: Some(optimizer),
-            ..nets::Options::default()
+            ..nets::NetOptions::default()
         };
         let program = nets::find("mlp").expect("built in").build(&options).expect("sound");
         let expected = train(program.clone());
@@ -99,12 +99,12 @@ fn bits_do_not_depend_on_the_parts_that_weights_are_in() {
 #[test]
 fn bits_do_not_depend_on_the_parts_that_logits_are_in() {
     let of = |name: &str, batch, sequence, width, depth| {
-        let options = nets::Options {
+        let options = nets::NetOptions {
             batch: Some(batch),
             sequence: Some(sequence),
             width: Some(width),
             depth: Some(depth),
-            ..nets::Options::default()
+            ..nets::NetOptions::default()
         };
         nets::find(name).expect("built in").build(&options).expect("sound")
     };
@@ -130,7 +130,7 @@ fn bits_do_not_depend_on_the_parts_that_logits_are_in() {
 /// is judged by the weights that it has learnt.
 #[test]
 fn weights_in_parts_are_saved_resumed_and_judged_as_if_they_were_whole() {
-    let options = nets::Options { batch: Some(20), width: Some(600), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(20), width: Some(600), ..nets::NetOptions::default() };
     let program = nets::find("mlp").expect("built in").build(&options).expect("sound");
     let limit = share_of(&program, Role::Weight, 3);
     let whole = Task::new(program, 20, |program| prepare(program, 2));
@@ -152,7 +152,7 @@ fn weights_in_parts_are_saved_resumed_and_judged_as_if_they_were_whole() {
 #[test]
 fn a_program_in_parts_has_all_workspace_that_it_needs() {
     for net in nets::all() {
-        let options = nets::Options { batch: Some(11), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(11), ..nets::NetOptions::default() };
         let program = net.build(&options).expect("sound");
         if program.trace.kernels.len() > 2000 {
             continue;

@@ -21,7 +21,8 @@ fn programs() -> impl Iterator<Item = (&'static str, Program)> {
     ];
     cases.into_iter().map(|(name, depth, width)| {
         let sequence = ["gpt2", "lstm"].contains(&name).then_some(16);
-        let options = nets::Options { batch: Some(4), depth, width, sequence, ..nets::Options::default() };
+        let options =
+            nets::NetOptions { batch: Some(4), depth, width, sequence, ..nets::NetOptions::default() };
         (name, nets::find(name).expect("built in").build(&options).expect("sound"))
     })
 }
@@ -54,7 +55,7 @@ fn bits_do_not_depend_on_what_is_computed_again_and_when_weights_are_updated() {
 fn a_program_that_is_rewritten_keeps_its_workspace() {
     for dtype in [DType::F32, DType::Bf16] {
         for net in nets::all() {
-            let options = nets::Options { batch: Some(4), dtype, ..nets::Options::default() };
+            let options = nets::NetOptions { batch: Some(4), dtype, ..nets::NetOptions::default() };
             let Ok(program) = net.build(&options) else { continue };
             if program.trace.kernels.len() > 2000 {
                 continue;

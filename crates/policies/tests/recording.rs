@@ -143,7 +143,7 @@ fn a_recording_says_what_the_trace_says() {
         check(&random_trace(&mut random, layers, 100_000));
     });
     for name in ["resnet32", "lstm", "dcgan", "mlp", "gpt2"] {
-        let options = nets::Options { batch: Some(2), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(2), ..nets::NetOptions::default() };
         check(&nets::find(name).expect("a network").build(&options).expect("it fits").trace);
     }
 }

@@ -19,7 +19,7 @@ fn perceptron(dtype: DType) -> Program {
     let logits = b.linear(x, 10);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], Optimizer::ADAMW);
-    Program::new(b.finish().expect("it fits"), schedule::Options::default())
+    Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default())
 }
 
 fn convolutions() -> Program {
@@ -36,7 +36,7 @@ fn convolutions() -> Program {
     let logits = b.linear(x, 10);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], Optimizer::MOMENTUM);
-    Program::new(b.finish().expect("it fits"), schedule::Options::default())
+    Program::new(b.finish().expect("it fits"), schedule::ScheduleOptions::default())
 }
 
 fn machine(trace: &Trace, fast: f64) -> Machine {

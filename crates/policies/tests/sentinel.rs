@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::{Expect, expect};
 use tiercel_core::{Bytes, Error, Event, Hint, Machine, Manager, ObjectId, Operand, Policy, Step, TierId};
+use tiercel_policies::sentinel::schedule::Leaving;
 use tiercel_policies::sentinel::{enough, lower_bound};
 use tiercel_policies::{Fixed, Sentinel};
 use tiercel_run::{Executor, Host, Stage};
@@ -15,7 +16,7 @@ use tiercel_workload::{Lifetimes, TensorId, Trace, intervals, nets, text};
 const FAST: TierId = TierId(0);
 
 fn network(name: &str, batch: u64) -> Trace {
-    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
     nets::find(name).expect("a network").build(&options).expect("it fits").trace
 }
 
@@ -328,7 +329,7 @@ fn a_simulation_repeats_itself_to_the_nanosecond() {
         let mut manager = Manager::new(machine.clone(), Sim::new(machine.clone()));
         let mut policy = Sentinel::new();
         let iterations = settle(&mut Executor::new(&trace), &mut manager, &mut policy);
-        (iterations, policy.steps(), policy.leaving(), manager.now(), manager.totals().clone())
+        (iterations, policy.steps(), policy.left(), manager.now(), manager.totals().clone())
     };
     let first = run();
     assert!(first.1.profiled == 1 && first.1.tried > 0, "{first:?}");
@@ -368,7 +369,7 @@ fn where_kernels_cannot_reach_slow_memory_nothing_is_tried() {
             outside += operands.iter().filter(|operand| m.home(operand.object) != Some(FAST)).count();
         };
         executor.iterate(&mut manager, &mut Watched { policy: &mut policy, look }).expect("it runs");
-        assert_eq!((outside, policy.steps().tried, policy.leaving()), (0, 0, 0), "{name}");
+        assert_eq!((outside, policy.steps().tried, policy.left()), (0, 0, 0), "{name}");
         println!("{name} {fraction}: {:?}, {} deviations", policy.cases(), policy.deviations() - before);
         assert!(policy.deviations() - before < 8 && policy.cases().late > 0, "{name} {fraction}");
     }
@@ -458,4 +459,26 @@ fn programs_that_change_compute_the_same_as_in_fast_memory() {
         let expected = play(&roomy, &mut Fixed::new(tiercel_policies::Birthplace::FastOnly));
         assert_eq!(play(&tight, &mut Sentinel::new()), expected);
     });
+}
+
+/// What leaves and comes back although nobody had its room in between, was moved for nothing.
+#[test]
+fn objects_may_stay_while_nobody_wants_their_room() {
+    for (name, batch) in [("resnet32", 8), ("mobilenet", 2)] {
+        let trace = network(name, batch);
+        let mut machine = share(&trace, 0.7);
+        machine.tiers[1].computable = false;
+        let moved = |leaving| {
+            let mut manager = Manager::new(machine.clone(), Sim::new(machine.clone()));
+            let (mut policy, mut executor) = (Sentinel::new().leaving(leaving), Executor::new(&trace));
+            settle(&mut executor, &mut manager, &mut policy);
+            let iteration = executor.iterate(&mut manager, &mut policy).expect("it runs");
+            (iteration.fetched + iteration.evicted, policy.deviations())
+        };
+        let (all, few) = (moved(Leaving::AtOnce), moved(Leaving::ForOthers));
+        let peak = Lifetimes::new(&trace).peak().1;
+        assert!(all.0 > peak, "{name}: at once {} of a peak of {peak} move", all.0);
+        assert!(few.0.0 * 3 < all.0.0 * 2, "{name}: {} where {} moved at once", few.0, all.0);
+        assert!(few.1 <= all.1, "{name}: {} deviations where there were {}", few.1, all.1);
+    }
 }

@@ -8,7 +8,7 @@ use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
 use tiercel_run::{Executor, Host, Stage};
 use tiercel_workload::graph::DType;
-use tiercel_workload::nets::{Options, find};
+use tiercel_workload::nets::{NetOptions, find};
 
 struct Counting;
 
@@ -33,14 +33,14 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn iterations_allocate_nothing_after_the_first() {
-    let small = |batch, image, sequence, depth, width, dtype| Options {
+    let small = |batch, image, sequence, depth, width, dtype| NetOptions {
         batch: Some(batch),
         image,
         sequence,
         depth,
         width,
         dtype,
-        ..Options::default()
+        ..NetOptions::default()
     };
     let nets = [
         ("mlp", small(8, None, None, None, Some(64), DType::F32)),
@@ -49,7 +49,7 @@ fn iterations_allocate_nothing_after_the_first() {
         ("mobilenet", small(1, Some(32), None, None, None, DType::F32)),
         ("densenet264", small(1, Some(64), None, None, None, DType::F32)),
         ("inception-v3", small(1, Some(75), None, None, None, DType::F32)),
-        ("dlrm", Options { batch: Some(4), words: Some(50), ..Options::default() }),
+        ("dlrm", NetOptions { batch: Some(4), words: Some(50), ..NetOptions::default() }),
         ("dcgan", small(1, None, None, None, None, DType::F32)),
         ("gpt2", small(1, None, Some(16), Some(1), Some(64), DType::F32)),
         ("lstm", small(2, None, Some(3), None, Some(32), DType::F32)),

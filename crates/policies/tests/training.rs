@@ -6,12 +6,12 @@ use tiercel_core::{Backing, Bytes, Nanos, TierId};
 use tiercel_train::data::grammar;
 use tiercel_train::{Schedule, Settings, Synthetic, Text};
 use tiercel_workload::graph::Optimizer;
-use tiercel_workload::nets::Options;
+use tiercel_workload::nets::NetOptions;
 use training_runs::{Folder, Home, Outcome, digits, net, train, trainer};
 
 /// A small convolutional network with batch norms on the digits that ship.
 fn learn_digits(home: &Home, iterations: u64) -> Outcome {
-    let options = Options { batch: Some(64), image: Some(8), width: Some(16), ..Options::default() };
+    let options = NetOptions { batch: Some(64), image: Some(8), width: Some(16), ..NetOptions::default() };
     let task = net("cnn", options);
     let schedule = Schedule::Cosine { warmup: 10, iterations };
     let mut run = trainer(&task, home, digits(), Settings { seed: 1, schedule, lookahead: 0 });
@@ -48,14 +48,14 @@ fn every_policy_and_an_emulated_tier_give_the_same_bits() {
 
 #[test]
 fn a_language_is_learnt_and_where_tensors_live_changes_nothing() {
-    let options = Options {
+    let options = NetOptions {
         batch: Some(16),
         sequence: Some(64),
         depth: Some(2),
         width: Some(64),
         words: Some(256),
         optimizer: Some(Optimizer::AdamW { rate: 2e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01 }),
-        ..Options::default()
+        ..NetOptions::default()
     };
     let task = net("gpt2", options);
     let learn = |home: &Home| {
@@ -74,8 +74,13 @@ fn a_language_is_learnt_and_where_tensors_live_changes_nothing() {
 #[test]
 fn the_disk_can_be_the_slow_memory() {
     let folder = Folder::new("disk");
-    let options =
-        Options { batch: Some(32), image: Some(16), depth: Some(10), width: Some(256), ..Options::default() };
+    let options = NetOptions {
+        batch: Some(32),
+        image: Some(16),
+        depth: Some(10),
+        width: Some(256),
+        ..NetOptions::default()
+    };
     let task = net("mlp", options);
     let run = |home: &Home| {
         let mut run = trainer(&task, home, Synthetic, Settings::default());
@@ -100,7 +105,7 @@ fn the_disk_can_be_the_slow_memory() {
 
 #[test]
 fn kernels_are_timed_by_where_their_operands_are() {
-    let task = net("mlp", Options { batch: Some(16), width: Some(64), ..Options::default() });
+    let task = net("mlp", NetOptions { batch: Some(16), width: Some(64), ..NetOptions::default() });
     let home = Home { slow: Backing::Throttled, ..Home::tight("slow-only") };
     let mut run = trainer(&task, &home, Synthetic, Settings::default());
     run.record_times();
@@ -127,14 +132,17 @@ fn kernels_are_timed_by_where_their_operands_are() {
 
 #[test]
 fn every_kind_of_network_trains() {
-    let small = Options { batch: Some(4), ..Options::default() };
+    let small = NetOptions { batch: Some(4), ..NetOptions::default() };
     let nets = [
-        ("resnet32", Options { image: Some(16), ..small }),
-        ("mobilenet", Options { image: Some(32), ..small }),
-        ("dcgan", Options { image: Some(16), width: Some(8), ..small }),
-        ("lstm", Options { sequence: Some(5), width: Some(24), words: Some(64), ..small }),
-        ("bert-large", Options { sequence: Some(12), width: Some(64), depth: Some(1), ..small }),
-        ("gpt2", Options { sequence: Some(12), width: Some(64), depth: Some(1), words: Some(64), ..small }),
+        ("resnet32", NetOptions { image: Some(16), ..small }),
+        ("mobilenet", NetOptions { image: Some(32), ..small }),
+        ("dcgan", NetOptions { image: Some(16), width: Some(8), ..small }),
+        ("lstm", NetOptions { sequence: Some(5), width: Some(24), words: Some(64), ..small }),
+        ("bert-large", NetOptions { sequence: Some(12), width: Some(64), depth: Some(1), ..small }),
+        (
+            "gpt2",
+            NetOptions { sequence: Some(12), width: Some(64), depth: Some(1), words: Some(64), ..small },
+        ),
     ];
     for (name, options) in nets {
         let task = net(name, options);

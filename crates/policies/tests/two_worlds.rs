@@ -1,7 +1,7 @@
 //! The policy that is simulated is the policy that runs: the same trace gives the same decisions in both worlds, and
 //! the same results as all-fast memory.
 
-use tiercel_core::{Bandwidth, Beside, Bytes, Event, Machine, Manager, TierId};
+use tiercel_core::{Bandwidth, Bytes, Detached, Event, Machine, Manager, TierId};
 use tiercel_policies::{by_name, kind, names};
 use tiercel_run::{Executor, Host, Stage};
 use tiercel_sim::{Sim, World};
@@ -56,9 +56,9 @@ fn decisions_are_the_same_in_both_worlds_and_results_as_in_fast_memory() {
         let mut tight = tight_machine(&trace, &mut random);
         // Some updates run beside what follows, where there is something to run them.
         for kernel in trace.kernels.iter_mut().filter(|kernel| kernel.phase == Phase::Update) {
-            kernel.beside = random.bool();
+            kernel.detached = random.bool();
         }
-        tight.beside = random.bool().then_some(Beside { bandwidth: Bandwidth::gb(1.0), threads: 0 });
+        tight.detached = random.bool().then_some(Detached { bandwidth: Bandwidth::gb(1.0), threads: 0 });
         let roomy = tight.clone().with_capacity(TierId(0), Bytes::mib(1));
         let stage = |machine: &Machine| {
             Stage::new(Host::open(machine).expect("a little memory"), Scramble::default())

@@ -127,7 +127,7 @@ fn kernel(op: &str, inputs: &[Shape], outputs: &[Shape]) -> Kernel {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: None,
         derived: Default::default(),

@@ -12,7 +12,7 @@
 //!
 //! let machine = machines::named("optane-autotm")?;
 //! let model = Model::new(&machine)?;
-//! let options = nets::Options { batch: Some(16), ..nets::Options::default() };
+//! let options = nets::NetOptions { batch: Some(16), ..nets::NetOptions::default() };
 //! let trace = nets::find("vgg16").expect("a built-in network").build(&options)?.trace;
 //! let all = |tier: u8| -> u64 {
 //!     let place = |k: &tiercel_workload::Kernel| vec![TierId(tier); k.reads.len() + k.writes.len()];

@@ -106,7 +106,7 @@ fn kinds_of_nobody_are_refused() {
 #[test]
 fn every_operation_of_every_network_has_a_kind() {
     for net in tiercel_workload::nets::all() {
-        let options = tiercel_workload::nets::Options { batch: Some(2), ..Default::default() };
+        let options = tiercel_workload::nets::NetOptions { batch: Some(2), ..Default::default() };
         for kernel in net.build(&options).unwrap().trace.kernels {
             assert!(tiercel_profile::kinds::kind_of(&kernel.op).is_some(), "{}: {}", net.name, kernel.op);
         }

@@ -11,7 +11,7 @@ use tiercel_workload::{Kernel, Program, nets};
 const THREADS: usize = 2;
 
 fn program(net: &str, width: u64) -> Program {
-    let options = nets::Options { batch: Some(8), width: Some(width), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(8), width: Some(width), ..nets::NetOptions::default() };
     prepare(nets::find(net).expect("built in").build(&options).expect("sound"), THREADS)
 }
 
@@ -196,7 +196,7 @@ fn a_file_that_makes_no_sense_is_measured_again() {
 #[test]
 fn kernels_that_stand_for_others_have_times_too() {
     let folder = Folder::new("fused");
-    let options = nets::Options { batch: Some(16), width: Some(600), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(16), width: Some(600), ..nets::NetOptions::default() };
     let whole = prepare(nets::find("mlp").expect("built in").build(&options).expect("sound"), THREADS);
     let parts = whole.updating_early().in_parts(Bytes::kib(800)).expect("large weights");
     let machine = machine();

@@ -17,7 +17,7 @@ fn all_in(tier: TierId) -> impl Fn(&Kernel) -> Vec<TierId> {
 }
 
 fn trace(net: &str, batch: u64) -> Trace {
-    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
     nets::find(net).unwrap().build(&options).unwrap().trace
 }
 

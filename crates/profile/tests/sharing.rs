@@ -90,7 +90,7 @@ fn figures_are_those_of_counting_page_by_page() {
 
 #[test]
 fn pages_mislead_as_a_network_allocates_and_less_laid_out_anew() {
-    let options = nets::Options { batch: Some(128), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(128), ..nets::NetOptions::default() };
     let trace = nets::find("resnet32").expect("a network").build(&options).expect("it fits").trace;
     let all: Vec<Piece> = pieces(&trace, &Accesses::of_trace(&trace)).into_iter().map(|(_, p)| p).collect();
     let (before, after) =

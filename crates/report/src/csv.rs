@@ -88,9 +88,9 @@ fn spans(out: &mut dyn Write, number: usize, run: &Run) -> io::Result<()> {
         write("iteration", i.began, i.ended, Details { detail, ..Details::default() })?;
     }
     for k in &run.kernels {
-        let detail = match (k.again, k.beside) {
+        let detail = match (k.again, k.detached) {
             (true, _) => "again",
-            (_, true) => "beside",
+            (_, true) => "detached",
             _ => "",
         };
         let detail = detail.to_string();

@@ -83,7 +83,7 @@ fn one(list: &mut List<'_>, pid: usize, run: &Run) -> io::Result<()> {
     for (tid, name) in [(ITERATIONS, "iterations"), (COMPUTE, "compute"), (STALLS, "stall")] {
         list.name((pid, Some(tid)), "thread_name", name)?;
     }
-    if run.kernels.iter().any(|k| k.beside) {
+    if run.kernels.iter().any(|k| k.detached) {
         list.name((pid, Some(BESIDE)), "thread_name", "beside")?;
     }
     for i in &run.iterations {
@@ -99,7 +99,7 @@ fn one(list: &mut List<'_>, pid: usize, run: &Run) -> io::Result<()> {
             args["layer"] = kernel.layer.as_str().into();
         }
         let kind = run.kernel(k.step).map_or("load", |kernel| kernel.phase.as_str());
-        let track = if k.beside { BESIDE } else { COMPUTE };
+        let track = if k.detached { BESIDE } else { COMPUTE };
         list.slice((pid, track), k.span, &run.kernel_name(k.step), kind, args)?;
     }
     for s in &run.stalls {

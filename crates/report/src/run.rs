@@ -104,7 +104,7 @@ pub struct KernelSpan {
     pub again: bool,
     /// Whether it ran beside others.
     #[serde(default)]
-    pub beside: bool,
+    pub detached: bool,
 }
 
 /// One copy.
@@ -343,7 +343,7 @@ impl Digest {
             What::KernelEnded { step } => self.kernel_ended(at, step),
             What::KernelLeft { step, ticket } => {
                 if let Some(position) = self.kernels.remove(&step) {
-                    self.run.kernels[position].beside = true;
+                    self.run.kernels[position].detached = true;
                     self.detached.insert(ticket, position);
                 }
             }
@@ -503,7 +503,7 @@ impl Digest {
         *times += 1;
         let again = *times > 1 && step != Step::LOAD && self.iteration.is_some();
         let span = Span { began: at, ended: at };
-        self.run.kernels.push(KernelSpan { step, span, again, beside: false });
+        self.run.kernels.push(KernelSpan { step, span, again, detached: false });
         self.kernels.insert(step, self.run.kernels.len() - 1);
     }
 

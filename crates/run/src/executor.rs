@@ -379,7 +379,7 @@ impl<'t> Executor<'t> {
         let world = world(manager);
         // SAFETY: `begin_step` has begun this kernel with these operands, and `step` ends it, or leaves it to its ticket.
         let done = unsafe {
-            if work.kernel.beside { world.launch(&work) } else { world.compute(&work).map(|()| None) }
+            if work.kernel.detached { world.launch(&work) } else { world.compute(&work).map(|()| None) }
         };
         done.map_err(|why| Error::Kernel { step, why })
     }

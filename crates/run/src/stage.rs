@@ -254,7 +254,7 @@ impl<K: Kernels> World for Stage<K> {
     }
 
     unsafe fn launch(&mut self, work: &Work<'_>) -> Result<Option<Ticket>, String> {
-        let detached = if self.host.runs_beside() { self.kernels.detach(work) } else { None };
+        let detached = if self.host.runs_detached() { self.kernels.detach(work) } else { None };
         let Some(detached) = detached else {
             // SAFETY: the caller promises the same.
             return unsafe { self.compute(work) }.map(|()| None);

@@ -9,7 +9,7 @@
 //! ```
 //! use tiercel_session::{Choice, Fast, Options, Session, nets};
 //!
-//! let session = Session::open("resnet32", &nets::Options::default(), "optane-autotm")?;
+//! let session = Session::open("resnet32", &nets::NetOptions::default(), "optane-autotm")?;
 //! let plan = session.plan("autotm-sync", "20%".parse()?, Options::default())?;
 //! let run = session.predict(&Choice::from(plan), Fast::Share(0.2), Options::default(), 3)?;
 //! assert_eq!(run.iterations.len(), 3);

@@ -83,7 +83,7 @@ fn this_machine(watch: &dyn Watch) -> Result<Machine, SessionError> {
 }
 
 /// This machine with another slow memory behind its own.
-pub fn beside(slow: &Backing, watch: &dyn Watch) -> Result<Machine, SessionError> {
+pub fn with_slow(slow: &Backing, watch: &dyn Watch) -> Result<Machine, SessionError> {
     let notes = watch.begin("measuring this machine", None);
     let known = here::machine_with(slow, |what| notes.say(what))?;
     drop(notes);
@@ -91,7 +91,7 @@ pub fn beside(slow: &Backing, watch: &dyn Watch) -> Result<Machine, SessionError
 }
 
 /// The machine, whether or not it could be kept; whoever waits for it again learns why.
-fn told(known: here::Known, watch: &dyn Watch) -> Machine {
+fn told(known: here::ThisMachine, watch: &dyn Watch) -> Machine {
     if let Some(why) = known.unkept {
         watch.remark(&format!("what was measured of this machine is not kept for the next time: {why}"));
     }
@@ -126,7 +126,7 @@ pub fn assumed(machine: &Machine) -> Option<String> {
 
 /// A machine of two tiers with the speeds and links that its memories have here, where it said what was not known yet.
 pub fn as_probed(mut machine: Machine, watch: &dyn Watch) -> Result<Machine, SessionError> {
-    let found = beside(&machine.tiers[1].backing, watch)?;
+    let found = with_slow(&machine.tiers[1].backing, watch)?;
     machine.name = "here".to_string();
     machine.compute = found.compute;
     let slow = found.tier(found.slowest());

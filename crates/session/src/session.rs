@@ -39,6 +39,8 @@ pub fn net_name(what: &str, trace: &Trace) -> String {
 
 /// A workload on a machine.
 pub struct Session {
+    /// What the user wrote, for errors: a name or a file.
+    what: String,
     net: String,
     workload: Workload,
     machine: Machine,
@@ -52,7 +54,7 @@ impl Session {
     /// A network by its name, an ONNX file or a trace, on a machine by its name (`here` for this very one) or its file.
     ///
     /// Kernel times are those of the machine's figures; [`measured`](Session::measured) takes this machine's clock instead.
-    pub fn open(what: &str, sizes: &nets::Options, machine: &str) -> Result<Session, SessionError> {
+    pub fn open(what: &str, sizes: &nets::NetOptions, machine: &str) -> Result<Session, SessionError> {
         Session::new(what, open(what, sizes)?, machine::open(machine, &Silent)?)
     }
 
@@ -66,7 +68,8 @@ impl Session {
     fn with_times(what: &str, workload: Workload, machine: Machine, times: Times) -> Session {
         let peak = Lifetimes::new(workload.trace()).peak().1;
         let net = net_name(what, workload.trace());
-        Session { net, workload, machine, times, peak, threads: cores(), watch: Arc::new(Silent) }
+        let (what, watch) = (what.to_string(), Arc::new(Silent));
+        Session { what, net, workload, machine, times, peak, threads: cores(), watch }
     }
 
     /// The same with somebody who is told what goes on.
@@ -81,10 +84,10 @@ impl Session {
 
     /// The same with kernel times measured on this machine, once; they are kept.
     pub fn measured(self) -> Result<Session, SessionError> {
-        let Session { net, workload, machine, threads, watch, .. } = self;
-        let (workload, times) = measure::measured(&net, workload, &machine, threads, watch.as_ref())?;
-        playable(&net, workload.trace(), &machine)?;
-        let session = Session::with_times(&net, workload, machine, Times::new(times));
+        let Session { what, workload, machine, threads, watch, .. } = self;
+        let (workload, times) = measure::measured(&what, workload, &machine, threads, watch.as_ref())?;
+        playable(&what, workload.trace(), &machine)?;
+        let session = Session::with_times(&what, workload, machine, Times::new(times));
         Ok(Session { threads, watch, ..session })
     }
 
@@ -230,6 +233,17 @@ impl Session {
         fast: Fast,
         options: Options,
         iterations: u32,
+    ) -> Result<Outcome, SessionError> {
+        self.run_recorded(choice, fast, options, iterations, Recording::Off)
+    }
+
+    /// The same, with what happens where that is to be recorded.
+    pub fn run_recorded(
+        &self,
+        choice: &Choice,
+        fast: Fast,
+        options: Options,
+        iterations: u32,
         recording: Recording,
     ) -> Result<Outcome, SessionError> {
         if let Some(plan) = choice.plan() {
@@ -244,7 +258,7 @@ impl Session {
         }
         let Workload::Program { program, batch } = &self.workload else {
             let needs = "`--on host` needs a network";
-            return Err(SessionError::TraceOnly { net: self.net.clone(), needs });
+            return Err(SessionError::TraceOnly { net: self.what.clone(), needs });
         };
         let threads = self.threads;
         let task = Task::new(program.clone(), *batch, |program| prepare(program, threads));

@@ -43,7 +43,7 @@ impl Source {
 pub fn digits() -> Result<Images, DataError> {
     macro_rules! file {
         ($name:literal, $axes:literal) => {
-            Idx::parse(include_bytes!(concat!("../../../data/digits/", $name)), $axes)
+            Idx::parse(include_bytes!(concat!("../data/digits/", $name)), $axes)
                 .map_err(|error| DataError::Form { path: $name.to_string(), error })?
         };
     }

@@ -362,12 +362,13 @@ impl Sim {
 
     /// Starts a kernel that runs beside those that follow, or runs it where the machine has nothing to run it beside them.
     pub fn launch(&mut self, work: &Work<'_>) -> Option<Ticket> {
-        let Some(beside) = self.machine.beside else {
+        let Some(detached) = self.machine.detached else {
             self.compute(work);
             return None;
         };
         let bytes: Bytes = work.traffic.iter().map(|t| t.read + t.write).sum();
-        let running = self.running(work, bytes.0 as f64 / beside.bandwidth.0 * 1e9, beside.threads.into());
+        let running =
+            self.running(work, bytes.0 as f64 / detached.bandwidth.0 * 1e9, detached.threads.into());
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.open.begin(ticket);
@@ -400,7 +401,7 @@ impl World for Sim {
 /// The shares of their undisturbed speeds that a kernel and copies beside it get: the kernel's first.
 ///
 /// The kernel's reads, then writes, lie on `tiers` and it takes `alone` undisturbed; each copy is a pair of tiers.
-pub fn beside(
+pub fn shares(
     machine: &Machine,
     kernel: &tiercel_workload::Kernel,
     tiers: &[TierId],
@@ -420,6 +421,12 @@ pub fn beside(
 /// The cores that are busy with a copy; with more threads than there are cores, all of them.
 fn copying(machine: &Machine, (from, to): (TierId, TierId)) -> f64 {
     machine.link(from, to).map_or(0.0, Link::cores).min(machine.cores().unwrap_or(0.0))
+}
+
+/// The share of all cores that are busy with a copy between two tiers; none where an engine moves the bytes, or where the
+/// machine does not say how many cores it has.
+pub fn cores_taken(machine: &Machine, between: (TierId, TierId)) -> f64 {
+    machine.cores().map_or(0.0, |cores| copying(machine, between) / cores)
 }
 
 /// How long it takes to copy `bytes` between two tiers with nothing else going on.

@@ -1,7 +1,7 @@
 //! The simulated world keeps the time that the machine's figures say.
 
 use tiercel_core::{
-    Access, Backend, Bandwidth, Beside, Bytes, Cause, CopyOrder, Event, Machine, Manager, Nanos, Operand,
+    Access, Backend, Bandwidth, Bytes, Cause, CopyOrder, Detached, Event, Machine, Manager, Nanos, Operand,
     Place, Span, Step, TierId, Traffic,
 };
 use tiercel_sim::{Sim, Work};
@@ -63,7 +63,7 @@ fn kernel(flops: u64) -> Kernel {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: None,
         derived: Default::default(),
@@ -81,7 +81,7 @@ fn work<'a>(kernel: &'a Kernel, traffic: &'a [Traffic]) -> Work<'a> {
 #[test]
 fn a_kernel_beside_others_takes_none_of_their_time() {
     let mut machine = machine(0.0);
-    machine.beside = Some(Beside { bandwidth: Bandwidth::gb(1.0), threads: 0 });
+    machine.detached = Some(Detached { bandwidth: Bandwidth::gb(1.0), threads: 0 });
     let mut sim = Sim::new(machine);
     let kernel = kernel(1_000);
     let traffic = [Traffic { tier: FAST, read: Bytes(3_000), write: Bytes(1_000) }];

@@ -24,10 +24,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for case in &cases {
         let (name, batch) = case.split_once(':').map_or((case.as_str(), None), |(n, b)| (n, b.parse().ok()));
-        let mut options = nets::Options { batch, ..nets::Options::default() };
+        let mut options = nets::NetOptions { batch, ..nets::NetOptions::default() };
         if name == "gpt2" {
             // 24 layers of 2048 features.
-            options = nets::Options { depth: Some(24), width: Some(2048), dtype: DType::Bf16, ..options };
+            options = nets::NetOptions { depth: Some(24), width: Some(2048), dtype: DType::Bf16, ..options };
         }
         let program = nets::find(name).ok_or("no such network")?.build(&options)?;
         let peak = Lifetimes::new(&program.trace).peak().1;

@@ -52,7 +52,7 @@ fn main() -> Result<(), Failure> {
                 continue;
             }
             let machine = probe(&probe::Settings { slow: Some(slow.clone()) }, |_| ())?.machine;
-            let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
+            let options = nets::NetOptions { batch: Some(batch), image, ..nets::NetOptions::default() };
             let program = nets::find(net).ok_or("no such network")?.build(&options)?;
             let task = Task::new(program, batch, |program| prepare(program, threads));
             let survey = Survey::new(&task.training, &machine, threads).again(true);

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let jobs: Vec<(&String, Fast)> = shares.iter().flat_map(|f| names.iter().map(move |n| (n, *f))).collect();
     let found = each(&jobs, threads, |(name, fast)| {
-        let Some(Ok(program)) = nets::find(name).map(|net| net.build(&nets::Options::default())) else {
+        let Some(Ok(program)) = nets::find(name).map(|net| net.build(&nets::NetOptions::default())) else {
             return (f64::NAN, f64::NAN, "no such network", 0.0);
         };
         let options = Options { time: Duration::MAX, rounds, ..Options::default() };

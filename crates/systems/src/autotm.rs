@@ -2,14 +2,14 @@
 
 use crate::copiers::Copies;
 use crate::planning::{Planner, follow};
-use crate::{Room, System};
+use crate::{Allowance, System};
 
 /// The static formulation.
 pub(crate) const STATIC: System = System {
     name: "autotm-static",
     about: "planned ahead: every tensor stays on one tier",
     paper: "AutoTM, ASPLOS 2020",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Awaited,
     hears_ahead: false,
     plans: true,

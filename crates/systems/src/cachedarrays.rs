@@ -3,7 +3,7 @@
 use tiercel_policies::{CachedArrays, Mode};
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System};
+use crate::{Allowance, Prepared, System};
 
 /// Where the modes were published.
 const PAPER: &str = "CachedArrays, IPDPS 2024";
@@ -13,7 +13,7 @@ pub(crate) const NONE: System = System {
     name: "cachedarrays-0",
     about: "born in slow memory and fetched before every use, freed between iterations",
     paper: PAPER,
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,

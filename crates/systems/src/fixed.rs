@@ -3,14 +3,14 @@
 use tiercel_policies::{Birthplace, Fixed};
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System, SystemError};
+use crate::{Allowance, Prepared, System, SystemError};
 
 /// The goal.
 pub(crate) const FAST_ONLY: System = System {
     name: "fast-only",
     about: "everything in fast memory, of which there is enough: the goal",
     paper: "a baseline of all papers",
-    room: Room::AllFast,
+    allowance: Allowance::AllFast,
     copies: Copies::Awaited,
     hears_ahead: false,
     plans: false,
@@ -22,7 +22,7 @@ pub(crate) const SLOW_ONLY: System = System {
     name: "slow-only",
     about: "everything in slow memory; brought to fast memory only where kernels cannot do without",
     paper: "a baseline of all papers",
-    room: Room::AllSlow,
+    allowance: Allowance::AllSlow,
     copies: Copies::Awaited,
     hears_ahead: false,
     plans: false,
@@ -34,7 +34,7 @@ pub(crate) const FIRST_TOUCH: System = System {
     name: "first-touch",
     about: "fast memory until it is full, and no second thought: NUMA's default",
     paper: "a baseline of AutoTM, Sentinel and ReDL",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Awaited,
     hears_ahead: false,
     plans: false,

@@ -10,7 +10,7 @@
 //! use tiercel_systems::{Fast, Options, Setting, Times, named, simulate};
 //! use tiercel_workload::nets;
 //!
-//! let trace = nets::find("resnet32").expect("a built-in network").build(&nets::Options::default())?.trace;
+//! let trace = nets::find("resnet32").expect("a built-in network").build(&nets::NetOptions::default())?.trace;
 //! let machine = machines::named("optane-autotm")?;
 //! let times = Times::new(Model::new(&machine)?);
 //! let machine = Fast::Share(0.2).machine(&trace, &machine);
@@ -111,7 +111,7 @@ pub struct System {
     /// Where it was published.
     pub paper: &'static str,
     /// The memory that it is given.
-    pub(crate) room: Room,
+    pub(crate) allowance: Allowance,
     /// When it copies.
     pub(crate) copies: Copies,
     /// Whether it does better or worse with how many kernels ahead it hears what comes.
@@ -123,7 +123,7 @@ pub struct System {
 
 /// How much memory a system is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Allowance {
     /// What the machine has.
     Given,
     /// A fastest tier that holds everything: the goal that others are measured against.
@@ -346,10 +346,10 @@ impl System {
     /// or all memory slow.
     pub fn machine(&self, trace: &Trace, machine: &Machine) -> Machine {
         let ample = tiercel_train::room::ample(trace, machine.grain());
-        match self.room {
-            Room::Given => machine.clone(),
-            Room::AllFast => machine.clone().with_capacity(TierId(0), ample),
-            Room::AllSlow => {
+        match self.allowance {
+            Allowance::Given => machine.clone(),
+            Allowance::AllFast => machine.clone().with_capacity(TierId(0), ample),
+            Allowance::AllSlow => {
                 let slowest = machine.slowest();
                 let capacity = machine.tier(slowest).capacity.max(ample);
                 machine.clone().with_capacity(slowest, capacity)
@@ -359,6 +359,6 @@ impl System {
 
     /// Whether it is the same however much fast memory there is.
     pub fn ignores_fast(&self) -> bool {
-        self.room == Room::AllFast
+        self.allowance == Allowance::AllFast
     }
 }

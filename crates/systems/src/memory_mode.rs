@@ -3,14 +3,14 @@
 use tiercel_policies::MemoryMode;
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System};
+use crate::{Allowance, Prepared, System};
 
 /// A program that frees memory as soon as it can (CachedArrays' `2LM: M`).
 pub(crate) const MEMORY_MODE: System = System {
     name: "memory-mode",
     about: "fast memory as a direct-mapped hardware cache of the slow tier",
     paper: "a baseline of AutoTM, CachedArrays and Sentinel",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,

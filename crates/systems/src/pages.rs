@@ -3,14 +3,14 @@
 use tiercel_policies::{Ial, UnifiedMemory};
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System};
+use crate::{Allowance, Prepared, System};
 
 /// The improved active list.
 pub(crate) const IAL: System = System {
     name: "ial",
     about: "pages move by active and inactive lists, now and then",
     paper: "Sentinel's baseline, HPCA 2021",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,
@@ -22,7 +22,7 @@ pub(crate) const UNIFIED_MEMORY: System = System {
     name: "unified-memory",
     about: "pages move when a kernel touches them, the least recently used make room",
     paper: "CUDA",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,

@@ -3,14 +3,14 @@
 use tiercel_policies::Redl;
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System};
+use crate::{Allowance, Prepared, System};
 
 /// ReDL.
 pub(crate) const REDL: System = System {
     name: "redl",
     about: "short-lived objects move when idle, the others by periods; late moves leave kernels on slow memory",
     paper: "ReDL",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,

@@ -15,7 +15,7 @@ pub struct Split {
     /// What kernels took longer because operands were in slower memory.
     pub slow: Nanos,
     /// What kernels took longer because copies beside them had cores and bandwidth.
-    pub beside: Nanos,
+    pub contention: Nanos,
     /// Kernels that ran again because what they made was dropped, with all operands in fast memory.
     pub again: Nanos,
 }
@@ -34,14 +34,14 @@ impl Split {
         let alone = alone.clamp(fast, took);
         *(if work.kernel.derived.again { &mut self.again } else { &mut self.fast }) += fast;
         self.slow += alone.saturating_sub(fast);
-        self.beside += took.saturating_sub(alone);
+        self.contention += took.saturating_sub(alone);
     }
 
     /// The parts of one of so many iterations.
     pub(crate) fn each(self, iterations: u64) -> Split {
         let each = |time: Nanos| Nanos(time.0 / iterations.max(1));
-        let Split { fast, slow, beside, again } = self;
-        Split { fast: each(fast), slow: each(slow), beside: each(beside), again: each(again) }
+        let Split { fast, slow, contention, again } = self;
+        Split { fast: each(fast), slow: each(slow), contention: each(contention), again: each(again) }
     }
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Split {
         write!(f, "{} with operands in fast memory", self.fast)?;
         for (time, what) in [
             (self.slow, "more where they were in slower memory"),
-            (self.beside, "more beside copies"),
+            (self.contention, "more beside copies"),
             (self.again, "for what ran again"),
         ] {
             if time > Nanos::ZERO {

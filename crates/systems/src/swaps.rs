@@ -3,14 +3,14 @@
 use tiercel_policies::{Capuchin, Vdnn};
 
 use crate::copiers::Copies;
-use crate::{Prepared, Room, System};
+use crate::{Allowance, Prepared, System};
 
 /// vDNN.
 pub(crate) const VDNN: System = System {
     name: "vdnn",
     about: "inputs of convolutions leave after their forward use and are fetched a layer ahead",
     paper: "vDNN, MICRO 2016",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,
@@ -22,7 +22,7 @@ pub(crate) const CAPUCHIN: System = System {
     name: "capuchin",
     about: "measures an iteration, then swaps what is idle longest, fetched as early as was late before",
     paper: "Capuchin, ASPLOS 2020",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Mixed,
     hears_ahead: false,
     plans: false,

@@ -28,7 +28,7 @@ use crate::memory_mode::MEMORY_MODE;
 use crate::pages::IAL;
 use crate::planning::Planner;
 use crate::swaps::{CAPUCHIN, VDNN};
-use crate::{Choices, Options, Prepared, Room, Setting, System, SystemError, WarmStarts};
+use crate::{Allowance, Choices, Options, Prepared, Setting, System, SystemError, WarmStarts};
 use again::is_far;
 use search::{Search, Tried, Way, jointly, planned};
 
@@ -37,7 +37,7 @@ pub(crate) const TIERCEL: System = System {
     name: "tiercel",
     about: "planned ahead: tensors move while kernels run, whole or in parts, or are computed again",
     paper: "this project",
-    room: Room::Given,
+    allowance: Allowance::Given,
     copies: Copies::Beside,
     hears_ahead: false,
     plans: true,
@@ -112,7 +112,7 @@ fn prepare(setting: &Setting<'_>) -> Result<Prepared, SystemError> {
             program.trace.tensors.iter().filter(|t| t.role == Role::Weight).map(|t| t.bytes.0).sum();
         let early = (weights as f64 >= HEAVY * peak).then(|| program.updating_early())?;
         let limit = Bytes(setting.machine.tiers[0].capacity.0 / TABLE);
-        let beside = setting.machine.beside.and_then(|_| early.updating_beside(limit));
+        let beside = setting.machine.detached.and_then(|_| early.updating_detached(limit));
         Some(Arc::new(beside.unwrap_or(early)))
     });
     let again = early.as_deref().or(setting.program).filter(|_| choices != Choices::Move);

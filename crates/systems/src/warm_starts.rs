@@ -37,7 +37,7 @@ fn fingerprint(trace: &Trace) -> u64 {
         (&tensor.name, tensor.bytes.0).hash(&mut hasher);
     }
     for kernel in &trace.kernels {
-        (&kernel.name, kernel.beside).hash(&mut hasher);
+        (&kernel.name, kernel.detached).hash(&mut hasher);
         kernel.reads.iter().chain(&kernel.writes).for_each(|used| used.tensor.hash(&mut hasher));
     }
     hasher.finish()

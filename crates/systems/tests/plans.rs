@@ -10,7 +10,7 @@ use tiercel_workload::nets;
 fn damaged_plans_are_refused_or_played() {
     let machine = machines::named("optane-autotm").expect("it ships");
     let times = Times::new(Model::new(&machine).expect("it has a model"));
-    let options = nets::Options { batch: Some(4), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(4), ..nets::NetOptions::default() };
     let trace = nets::find("resnet32").expect("built in").build(&options).expect("small").trace;
     let machine = Fast::Share(0.3).machine(&trace, &machine);
     let options = Options { time: std::time::Duration::MAX, rounds: 2, ..Options::default() };

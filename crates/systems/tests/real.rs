@@ -12,7 +12,7 @@ const THREADS: usize = 2;
 
 /// A small network, ready for kernels.
 fn task(net: &str, batch: u64, image: Option<u64>) -> Task {
-    let options = nets::Options { batch: Some(batch), image, ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), image, ..nets::NetOptions::default() };
     let program = nets::find(net).expect("built in").build(&options).expect("sound");
     Task::new(program, batch, |program| prepare(program, THREADS))
 }

@@ -11,7 +11,7 @@ use tiercel_systems::{
 use tiercel_workload::{Lifetimes, Trace, Workload, nets};
 
 fn trace(net: &str) -> Trace {
-    let options = nets::Options { batch: Some(8), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(8), ..nets::NetOptions::default() };
     nets::find(net).expect("a built-in network").build(&options).expect("a small one").trace
 }
 
@@ -65,7 +65,7 @@ fn every_system_plays_on_every_kind_of_machine() {
 /// more than there is.
 #[test]
 fn tables_need_not_move() {
-    let program = nets::find("dlrm").expect("built in").build(&nets::Options::default()).expect("sound");
+    let program = nets::find("dlrm").expect("built in").build(&nets::NetOptions::default()).expect("sound");
     for (name, beside) in [("optane-autotm", true), ("h200", false)] {
         let (machine, times) = bench(name);
         let little = Fast::Share(0.2).machine(&program.trace, &machine);
@@ -78,7 +78,7 @@ fn tables_need_not_move() {
         let (goal, ours) = (run("fast-only", &machine), run("tiercel", &little));
         let slowdown = ours.time().0 as f64 / goal.time().0 as f64;
         assert!(slowdown < 1.05, "{name}: {slowdown}");
-        let detached = ours.trace(&program.trace).kernels.iter().filter(|kernel| kernel.beside).count();
+        let detached = ours.trace(&program.trace).kernels.iter().filter(|kernel| kernel.detached).count();
         assert_eq!(detached > 0, beside, "{name}: {detached} kernels beside others");
     }
 }
@@ -241,10 +241,13 @@ fn means_are_geometric() {
 fn moving_and_computing_again_are_together_as_good_as_either() {
     let (machine, times) = bench("h200");
     let small = |net: &str| match net {
-        "gpt2" => {
-            nets::Options { batch: Some(8), sequence: Some(256), depth: Some(4), ..nets::Options::default() }
-        }
-        _ => nets::Options { batch: Some(16), ..nets::Options::default() },
+        "gpt2" => nets::NetOptions {
+            batch: Some(8),
+            sequence: Some(256),
+            depth: Some(4),
+            ..nets::NetOptions::default()
+        },
+        _ => nets::NetOptions { batch: Some(16), ..nets::NetOptions::default() },
     };
     for net in ["mobilenet", "gpt2"] {
         let program = nets::find(net).expect("built in").build(&small(net)).expect("sound");

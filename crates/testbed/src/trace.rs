@@ -29,7 +29,7 @@ pub fn random_trace(random: &mut fastrand::Rng, layers: u32, largest: u64) -> Tr
         phase,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: None,
         derived: Default::default(),
@@ -94,7 +94,7 @@ impl Kernels for Scramble {
     fn run(&mut self, work: &Work<'_>, views: &mut [View<'_>]) -> Result<(), Failure> {
         let state = scramble(&work.kernel.name, work.operands, views);
         // When a kernel beside others ends is chance; what it made shows in what is made of that.
-        if !work.kernel.beside {
+        if !work.kernel.detached {
             self.digest = mix(self.digest, state);
         }
         Ok(())

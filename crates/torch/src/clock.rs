@@ -90,7 +90,7 @@ fn time(model: &Model, machine: &Machine, call: &Call) -> Nanos {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: None,
         derived: Default::default(),

@@ -118,7 +118,7 @@ impl Recording {
                 phase,
                 timings,
                 alternatives: Vec::new(),
-                beside: false,
+                detached: false,
                 factor: 1.0,
                 repeat: operation.repeat,
                 derived: Default::default(),

@@ -80,7 +80,7 @@ pub fn machine(trace: &Trace, fast: Bytes, slow: Backing) -> Machine {
         links: vec![link(0, 1, write), link(1, 0, read)],
         buses: Vec::new(),
         compute: Default::default(),
-        beside: None,
+        detached: None,
         kernels: None,
     };
     machine.tiers[1].capacity = ample(trace, machine.grain());

@@ -27,7 +27,7 @@ impl Task {
     pub fn new(program: Program, batch: u64, prepare: impl Fn(Program) -> Program) -> Task {
         let judged = program.graph.nodes.iter().any(|node| node.op == Op::CrossEntropy);
         let evaluation =
-            judged.then(|| Program::new(inference(&program.graph), schedule::Options::default()));
+            judged.then(|| Program::new(inference(&program.graph), schedule::ScheduleOptions::default()));
         let evaluation = evaluation.map(|program| Arc::new(prepare(program)));
         Task { training: Arc::new(prepare(program)), evaluation, batch }
     }

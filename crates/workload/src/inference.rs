@@ -24,16 +24,16 @@ pub fn inference(graph: &Graph) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nets::{self, Options};
+    use crate::nets::{self, NetOptions};
     use crate::{Lifetimes, Program, schedule};
 
     #[test]
     fn an_inference_keeps_the_weights_and_needs_less_memory() {
         for name in ["cnn", "resnet32", "gpt2", "lstm"] {
-            let options = Options { batch: Some(4), depth: Some(2), ..Options::default() };
+            let options = NetOptions { batch: Some(4), depth: Some(2), ..NetOptions::default() };
             let training = nets::find(name).expect("a network").build(&options).expect("fits");
             let graph = inference(&training.graph);
-            let program = Program::new(graph, schedule::Options::default());
+            let program = Program::new(graph, schedule::ScheduleOptions::default());
             program.trace.check().expect("a sound trace");
             assert!(program.trace.kernels.iter().all(|k| k.phase == Phase::Forward));
             assert!(Lifetimes::new(&program.trace).peak().1 < Lifetimes::new(&training.trace).peak().1);

@@ -23,7 +23,7 @@
 //! let loss = b.cross_entropy(logits, "labels");
 //! b.train(&[loss], Optimizer::SGD);
 //!
-//! let program = Program::new(b.finish()?, schedule::Options::default());
+//! let program = Program::new(b.finish()?, schedule::ScheduleOptions::default());
 //! assert_eq!(program.graph.parameters(), 784 * 100 + 100 + 100 * 10 + 10);
 //! let (step, peak) = Lifetimes::new(&program.trace).peak();
 //! println!("{peak} at {}", program.trace.kernel(step).name);

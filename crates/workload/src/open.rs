@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::graph::GraphError;
 use crate::import::onnx::{self, Imported};
-use crate::nets::{self, Options};
+use crate::nets::{self, NetOptions};
 use crate::schedule::Program;
 use crate::text::{self, TextError};
 use crate::trace::Trace;
@@ -100,7 +100,7 @@ pub enum OpenError {
 }
 
 /// Opens the network of this name, or else the file.
-pub fn open(what: &str, options: &Options) -> Result<Workload, OpenError> {
+pub fn open(what: &str, options: &NetOptions) -> Result<Workload, OpenError> {
     if let Some(net) = nets::find(what) {
         return Ok(Workload::Program { program: net.build(options)?, batch: net.batch(options) });
     }
@@ -128,7 +128,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Opens a file by its type: the one place that knows the types.
-fn file(what: &str, path: &Path, options: &Options) -> Result<Workload, OpenError> {
+fn file(what: &str, path: &Path, options: &NetOptions) -> Result<Workload, OpenError> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let bytes = read(path).map_err(|error| OpenError::File { path: what.to_string(), error })?;
     if extension.eq_ignore_ascii_case("onnx") {

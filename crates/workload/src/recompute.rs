@@ -214,7 +214,7 @@ mod tests {
         for (name, less) in
             [("resnet32", 0.9), ("vgg16", 1.001), ("gpt2", 0.8), ("densenet264", 0.8), ("lstm", 1.001)]
         {
-            let options = nets::Options { batch: Some(8), ..nets::Options::default() };
+            let options = nets::NetOptions { batch: Some(8), ..nets::NetOptions::default() };
             let program = nets::find(name).expect("built in").build(&options).expect("sound");
             let inside = |c: &Candidate| !c.leaves_layer;
             let dropped: HashSet<ValueId> =
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn dropping_nothing_changes_nothing() {
         let program =
-            nets::find("resnet32").expect("built in").build(&nets::Options::default()).expect("sound");
+            nets::find("resnet32").expect("built in").build(&nets::NetOptions::default()).expect("sound");
         assert_eq!(program.recomputing(&HashSet::new()).trace, program.trace);
     }
 }

@@ -172,7 +172,7 @@ impl<'a> Rewriting<'a> {
         }
         let mut kernel = old.clone();
         let user = &self.trace.kernels[before as usize];
-        (kernel.layer, kernel.phase, kernel.beside) = (user.layer, user.phase, false);
+        (kernel.layer, kernel.phase, kernel.detached) = (user.layer, user.phase, false);
         kernel.derived = old.derived.again(&old.name);
         kernel.name = self.fresh_name(&old.name);
         let writes = |tensor: TensorId| old.writes.iter().any(|used| used.tensor == tensor);

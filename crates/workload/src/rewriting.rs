@@ -24,13 +24,13 @@ pub struct Rewriting {
     /// The size above which activations and weights are worked on in parts of about that size.
     pub parts: Option<Bytes>,
     /// The size above which tables have their rows updated beside what follows.
-    pub beside: Option<Bytes>,
+    pub detached: Option<Bytes>,
 }
 
 impl Rewriting {
     /// Whether nothing is changed.
     pub fn is_none(&self) -> bool {
-        !self.early_updates && self.recomputed.is_empty() && self.parts.is_none() && self.beside.is_none()
+        !self.early_updates && self.recomputed.is_empty() && self.parts.is_none() && self.detached.is_none()
     }
 }
 
@@ -65,7 +65,7 @@ impl Program {
     /// The same program with each weight updated as soon as it can be: what is computed is the same, and gradients need
     /// not be kept until the end.
     pub fn updating_early(&self) -> Program {
-        let options = crate::schedule::Options { updates: Updates::WhenReady, ..self.options };
+        let options = crate::schedule::ScheduleOptions { updates: Updates::WhenReady, ..self.options };
         let mut program = Program::new(self.graph.clone(), options).with_workspace_of(self);
         program.rewriting.early_updates = true;
         program
@@ -90,20 +90,20 @@ impl Program {
 
     /// The same program with rows of tables of more than `limit` updated beside the kernels that follow, where the machine has
     /// something to run them; `None` where there are no such tables.
-    pub fn updating_beside(&self, limit: Bytes) -> Option<Program> {
+    pub fn updating_detached(&self, limit: Bytes) -> Option<Program> {
         let mut program = self.clone();
-        program.rewriting.beside = Some(limit);
-        program.mark_beside();
-        program.trace.kernels.iter().any(|kernel| kernel.beside).then_some(program)
+        program.rewriting.detached = Some(limit);
+        program.mark_detached();
+        program.trace.kernels.iter().any(|kernel| kernel.detached).then_some(program)
     }
 
     /// Marks the kernels that run beside others, as the rewriting says.
-    fn mark_beside(&mut self) {
-        let Some(limit) = self.rewriting.beside else { return };
+    fn mark_detached(&mut self) {
+        let Some(limit) = self.rewriting.detached else { return };
         for (node, kernel) in self.graph.nodes.iter().zip(&mut self.trace.kernels) {
             if let (Op::UpdateRows { .. }, Some(table)) = (&node.op, node.inputs.first()) {
                 let table = self.graph.value(*table);
-                kernel.beside = table.shape.bytes(table.dtype) > limit;
+                kernel.detached = table.shape.bytes(table.dtype) > limit;
             }
         }
     }
@@ -122,8 +122,8 @@ impl Program {
             Some(limit) => again.in_parts(limit).ok_or(RewriteError::Small(limit))?,
             None => again,
         };
-        match rewriting.beside {
-            Some(limit) => parts.updating_beside(limit).ok_or(RewriteError::NoRows(limit)),
+        match rewriting.detached {
+            Some(limit) => parts.updating_detached(limit).ok_or(RewriteError::NoRows(limit)),
             None => Ok(parts),
         }
     }
@@ -160,7 +160,7 @@ impl Program {
                 known.insert(kernel.first_name(), scratch.bytes);
             }
         }
-        self.mark_beside();
+        self.mark_detached();
         let own = |name: &str| known.get(name).copied().unwrap_or_default();
         let need = |node: &Node| {
             let name = node.derived.first_name(&node.name);
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_rewriting_can_be_done_once_more_by_its_names() {
         for net in nets::all() {
-            let options = nets::Options { batch: Some(2), ..nets::Options::default() };
+            let options = nets::NetOptions { batch: Some(2), ..nets::NetOptions::default() };
             let program = net.build(&options).expect("sound");
             assert!(program.rewriting().is_none(), "{}", net.name);
             let early = program.updating_early();
@@ -193,7 +193,7 @@ mod tests {
             let names: HashSet<&str> = all.iter().map(|v| early.graph.value(*v).name.as_str()).collect();
             assert_eq!(names.len(), all.len(), "{}: two values of one name", net.name);
             let some: HashSet<ValueId> = all.iter().copied().step_by(2).collect();
-            let beside = early.recomputing(&some).updating_beside(Bytes(1 << 20));
+            let beside = early.recomputing(&some).updating_detached(Bytes(1 << 20));
             assert!(beside.is_some() || net.name != "dlrm", "its tables are large");
             for rewritten in [early.clone(), early.recomputing(&some), program.recomputing(&some)]
                 .into_iter()
@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_computed_again_is_named() {
-        let program = nets::find("mlp").expect("built in").build(&nets::Options::default()).expect("sound");
+        let program =
+            nets::find("mlp").expect("built in").build(&nets::NetOptions::default()).expect("sound");
         let says = |name: &str| {
             let rewriting =
                 Rewriting { early_updates: true, recomputed: vec![name.to_string()], ..Rewriting::default() };

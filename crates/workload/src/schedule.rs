@@ -23,7 +23,7 @@ pub enum Updates {
 
 /// Choices that a schedule leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ScheduleOptions {
     /// Whether element-wise kernels write over an operand that nobody needs afterwards. Frameworks do (ReLU in
     /// place, residual add in place), so the default is yes. Updates are always in place.
     pub in_place: bool,
@@ -31,9 +31,9 @@ pub struct Options {
     pub updates: Updates,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { in_place: true, updates: Updates::AtEnd }
+impl Default for ScheduleOptions {
+    fn default() -> ScheduleOptions {
+        ScheduleOptions { in_place: true, updates: Updates::AtEnd }
     }
 }
 
@@ -46,13 +46,13 @@ pub struct Program {
     pub trace: Trace,
     /// The tensor of the trace that holds each value's bytes; `None` for values that no kernel touches.
     storage: Vec<Option<TensorId>>,
-    pub(crate) options: Options,
+    pub(crate) options: ScheduleOptions,
     pub(crate) rewriting: Rewriting,
 }
 
 impl Program {
     /// Schedules a graph.
-    pub fn new(mut graph: Graph, options: Options) -> Program {
+    pub fn new(mut graph: Graph, options: ScheduleOptions) -> Program {
         if options.updates == Updates::WhenReady {
             graph.nodes = updates_when_ready(&graph);
         }
@@ -113,7 +113,7 @@ fn updates_when_ready(graph: &Graph) -> Vec<Node> {
 }
 
 /// Writes the trace of a graph whose values live with these owners.
-fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
+fn write(graph: Graph, owners: &[ValueId], options: ScheduleOptions) -> Program {
     let mut trace = Trace { name: graph.name.clone(), layers: graph.layers.clone(), ..Trace::default() };
     trace.kernels.reserve(graph.nodes.len());
     let mut storage: Vec<Option<TensorId>> = vec![None; graph.values.len()];
@@ -152,7 +152,7 @@ fn write(graph: Graph, owners: &[ValueId], options: Options) -> Program {
             phase: node.phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside: false,
+            detached: false,
             factor: 1.0,
             repeat: None,
             derived: node.derived.clone(),

@@ -108,7 +108,7 @@ pub struct Kernel {
     pub alternatives: Vec<Alternative>,
     /// Whether it runs beside those that follow, where the machine has something to run it: nobody needs what it writes for a
     /// while, and nothing waits for it before that.
-    pub beside: bool,
+    pub detached: bool,
     /// The time of the implementation that was chosen, relative to what is said or modelled of the kernel.
     pub factor: f64,
     /// Whether it may be run again, where the trace says; see [`Kernel::repeat()`].

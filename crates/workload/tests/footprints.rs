@@ -2,7 +2,7 @@
 //! publish; `docs/networks.md` shows the same table and says what the modelling is.
 
 use tiercel_workload::graph::Optimizer;
-use tiercel_workload::nets::{self, Options};
+use tiercel_workload::nets::{self, NetOptions};
 use tiercel_workload::{Lifetimes, TensorId, Trace};
 
 /// Paper, network as its authors wrote it, network as published elsewhere, batch, published footprint in 10⁹ bytes.
@@ -21,7 +21,7 @@ const PUBLISHED: [(&str, &str, &str, u64, f64); 10] = [
 
 /// AutoTM's code trains without momentum, in f32; CachedArrays does not say, and is taken to do the same.
 fn trace(name: &str, batch: u64) -> Trace {
-    let options = Options { batch: Some(batch), optimizer: Some(Optimizer::SGD), ..Options::default() };
+    let options = NetOptions { batch: Some(batch), optimizer: Some(Optimizer::SGD), ..NetOptions::default() };
     nets::find(name).expect("a network").build(&options).expect("fits").trace
 }
 

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use expect_test::{Expect, expect};
 use tiercel_workload::graph::{DType, Op};
 use tiercel_workload::import::onnx;
-use tiercel_workload::nets::{self, Options};
+use tiercel_workload::nets::{self, NetOptions};
 use tiercel_workload::schedule::{self, Updates};
 use tiercel_workload::trace::{Phase, Role};
 use tiercel_workload::{Lifetimes, Program, Workload, open};
@@ -41,7 +41,7 @@ fn wheel() -> Option<&'static Path> {
         .as_deref()
 }
 
-fn load(path: &Path, options: &Options) -> Result<(Program, u64), String> {
+fn load(path: &Path, options: &NetOptions) -> Result<(Program, u64), String> {
     match open(path.to_str().expect("a plain path"), options) {
         Ok(Workload::Program { program, batch }) => Ok((program, batch)),
         Ok(Workload::Trace(_)) => Err("a trace".to_string()),
@@ -49,12 +49,12 @@ fn load(path: &Path, options: &Options) -> Result<(Program, u64), String> {
     }
 }
 
-fn batch(n: u64) -> Options {
-    Options { batch: Some(n), ..Options::default() }
+fn batch(n: u64) -> NetOptions {
+    NetOptions { batch: Some(n), ..NetOptions::default() }
 }
 
 /// The lines of `counts.tsv`: file, options with batch and sequence, parameters, multiply-adds.
-fn counts() -> Vec<(&'static str, Options, u64, u64)> {
+fn counts() -> Vec<(&'static str, NetOptions, u64, u64)> {
     let lines = include_str!("onnx/counts.tsv").lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
@@ -64,7 +64,7 @@ fn counts() -> Vec<(&'static str, Options, u64, u64)> {
             // The script sets a sequence for every file; only some have an open one.
             let open = ["transformer", "torch-gpt-dynamic"].contains(&name);
             let sequence = Some(number(sequence)).filter(|_| open);
-            let options = Options { batch: Some(number(batch)), sequence, ..Options::default() };
+            let options = NetOptions { batch: Some(number(batch)), sequence, ..NetOptions::default() };
             (name, options, number(parameters), number(macs))
         })
         .collect()
@@ -134,7 +134,7 @@ fn any_batch() {
     for path in files {
         let name = path.display();
         let at = |n: u64| load(&path, &batch(n)).unwrap_or_else(|error| panic!("{name}: {error}")).0;
-        let (_, stated) = load(&path, &Options::default()).expect("imports");
+        let (_, stated) = load(&path, &NetOptions::default()).expect("imports");
         // Twice the file's batch, because moving an axis of extent 1 moves no data and needs no kernel.
         let (own, wide) = (at(2 * stated), at(48 * stated));
         assert_eq!(wide.graph.forward_macs(), 24 * own.graph.forward_macs(), "{name}");
@@ -154,9 +154,9 @@ fn every_file_is_sound_in_every_form() {
         for dtype in [DType::F32, DType::Bf16] {
             for updates in [Updates::AtEnd, Updates::WhenReady] {
                 for in_place in [true, false] {
-                    let schedule = schedule::Options { in_place, updates };
+                    let schedule = schedule::ScheduleOptions { in_place, updates };
                     let (program, _) =
-                        load(&committed(name), &Options { dtype, schedule, ..options }).expect(name);
+                        load(&committed(name), &NetOptions { dtype, schedule, ..options }).expect(name);
                     assert_eq!(program.trace.check(), Ok(()), "{name}");
                     sound::nothing_reads_what_was_overwritten(&program);
                 }
@@ -166,7 +166,7 @@ fn every_file_is_sound_in_every_form() {
 }
 
 /// The forward kernels of a file, and the loss with its gradient.
-fn kernels(name: &str, options: &Options) -> String {
+fn kernels(name: &str, options: &NetOptions) -> String {
     let (program, _) = load(&committed(name), options).expect(name);
     let mut text = String::new();
     let shape = |v| program.graph.value(v).shape;
@@ -177,7 +177,7 @@ fn kernels(name: &str, options: &Options) -> String {
     text
 }
 
-fn check(name: &str, options: Options, expected: Expect) {
+fn check(name: &str, options: NetOptions, expected: Expect) {
     expected.assert_eq(&kernels(name, &options));
 }
 
@@ -225,7 +225,7 @@ fn linear_layers() {
 fn a_transformer() {
     check(
         "transformer",
-        Options { sequence: Some(7), ..batch(2) },
+        NetOptions { sequence: Some(7), ..batch(2) },
         expect![[r#"
         embedding 1000x64 2x7 -> 2x7x64
         slice 128x64 -> 7x64
@@ -260,7 +260,7 @@ fn a_transformer() {
     "#]],
     );
     let (program, _) =
-        load(&committed("transformer"), &Options { sequence: Some(7), ..batch(2) }).expect("imports");
+        load(&committed("transformer"), &NetOptions { sequence: Some(7), ..batch(2) }).expect("imports");
     let words: Vec<&str> = program
         .graph
         .values
@@ -275,7 +275,7 @@ fn a_transformer() {
 fn everything_else() {
     check(
         "mixture",
-        Options::default(),
+        NetOptions::default(),
         expect![[r#"
         conv 2x3x16x16 8x3x3x3 -> 2x8x8x8
         batch-norm 2x8x8x8 8 8 8 8 -> 2x8x8x8
@@ -324,31 +324,31 @@ fn everything_else() {
 
 #[test]
 fn losses() {
-    let losses = |name: &str, options: Options| {
+    let losses = |name: &str, options: NetOptions| {
         let (program, _) = load(&committed(name), &options).expect(name);
         let is_loss = |op: &Op| matches!(op, Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MeanSquare);
         let losses = program.graph.nodes.iter().filter(|n| is_loss(&n.op));
         losses.map(|n| n.op.name()).collect::<Vec<_>>().join(" ")
     };
-    let sequence = Options { sequence: Some(9), ..Options::default() };
-    assert_eq!(losses("lenet", Options::default()), "cross-entropy"); // of the logits before the softmax
-    assert_eq!(losses("mlp", Options::default()), "cross-entropy"); // batch by classes
+    let sequence = NetOptions { sequence: Some(9), ..NetOptions::default() };
+    assert_eq!(losses("lenet", NetOptions::default()), "cross-entropy"); // of the logits before the softmax
+    assert_eq!(losses("mlp", NetOptions::default()), "cross-entropy"); // batch by classes
     assert_eq!(losses("transformer", sequence), "cross-entropy"); // logits of words
-    assert_eq!(losses("mixture", Options::default()), "binary-cross-entropy cross-entropy"); // a sigmoid, and classes
-    assert_eq!(losses("lstm", Options::default()), "mean-square"); // one number a sample
+    assert_eq!(losses("mixture", NetOptions::default()), "binary-cross-entropy cross-entropy"); // a sigmoid, and classes
+    assert_eq!(losses("lstm", NetOptions::default()), "mean-square"); // one number a sample
 }
 
 #[test]
 fn complaints() {
     let complaint =
-        |name: &str, options: Options| load(&committed(name), &options).expect_err("is refused") + "\n";
-    let none = Options::default();
+        |name: &str, options: NetOptions| load(&committed(name), &options).expect_err("is refused") + "\n";
+    let none = NetOptions::default();
     let mut text = complaint("loop", none);
     text += &complaint("transformer", none);
     text += &complaint("mlp", batch(0));
-    text += &complaint("mlp", Options { depth: Some(3), ..none });
-    text += &complaint("mlp", Options { sequence: Some(3), ..none });
-    text += &complaint("mixture", Options { image: Some(64), ..none });
+    text += &complaint("mlp", NetOptions { depth: Some(3), ..none });
+    text += &complaint("mlp", NetOptions { sequence: Some(3), ..none });
+    text += &complaint("mixture", NetOptions { image: Some(64), ..none });
     text += &complaint("missing", none);
     let bytes = |bytes: &[u8]| onnx::read(bytes, "net", &none).expect_err("is refused").to_string() + "\n";
     text += &bytes(b"");
@@ -391,7 +391,7 @@ fn the_other_files_of_the_wheel_end_well() {
         for entry in std::fs::read_dir(folder.join(kind)).expect("a folder") {
             files += 1;
             let path = entry.expect("an entry").path();
-            for options in [Options::default(), batch(3)] {
+            for options in [NetOptions::default(), batch(3)] {
                 if let Ok((program, _)) = load(&path, &options) {
                     imported += 1;
                     assert_eq!(program.trace.check(), Ok(()), "{}", path.display());

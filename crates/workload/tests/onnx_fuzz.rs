@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use tiercel_workload::import::onnx;
-use tiercel_workload::nets::Options;
+use tiercel_workload::nets::NetOptions;
 
 const FILES: [&[u8]; 8] = [
     include_bytes!("onnx/mixture.onnx"),
@@ -255,7 +255,7 @@ fn fuzz(seed: u64, rounds: u32) -> Seen {
             bytes
         };
         let batch = Some(random.of(&[1, 2, 5])).filter(|_| random.below(2) == 0);
-        let options = Options { batch, sequence: (file == 1).then_some(5), ..Options::default() };
+        let options = NetOptions { batch, sequence: (file == 1).then_some(5), ..NetOptions::default() };
         let begin = Instant::now();
         seen.imported += u32::from(onnx::read(&bytes, "net", &options).is_ok());
         seen.slowest = seen.slowest.max(begin.elapsed());
@@ -313,7 +313,7 @@ fn hostile_sizes_are_refused() {
     let refused = |graph: Vec<Field>| {
         let begin = Instant::now();
         let error =
-            onnx::read(&model(graph), "net", &Options::default()).expect_err("is refused").to_string();
+            onnx::read(&model(graph), "net", &NetOptions::default()).expect_err("is refused").to_string();
         assert!(begin.elapsed() < Duration::from_secs(2), "{error} took {:?}", begin.elapsed());
         error
     };
@@ -357,7 +357,7 @@ fn hostile_sizes_are_refused() {
     }
     graph.push(node("Relu", &["y20000"], "out"));
     let begin = Instant::now();
-    let imported = onnx::read(&model(graph), "net", &Options::default()).expect("is fine");
+    let imported = onnx::read(&model(graph), "net", &NetOptions::default()).expect("is fine");
     assert!(imported.program.trace.kernels.len() > 40_000);
     assert!(begin.elapsed() < Duration::from_secs(5), "took {:?}", begin.elapsed());
 }

@@ -21,7 +21,7 @@ fn kernel(at: usize, reads: &[u32], writes: &[u32], repeat: Repeat) -> Kernel {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: Some(repeat),
         derived: Default::default(),

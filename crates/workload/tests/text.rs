@@ -167,7 +167,7 @@ fn errors_of_meaning() {
 fn networks_survive_the_text() {
     for name in ["resnet50", "gpt2", "dcgan", "dlrm", "lstm"] {
         let net = nets::find(name).expect("a network");
-        let trace = net.build(&nets::Options::default()).expect("fits").trace;
+        let trace = net.build(&nets::NetOptions::default()).expect("fits").trace;
         assert_eq!(text::parse(&text::write(&trace)).as_ref(), Ok(&trace), "{name}");
     }
 }

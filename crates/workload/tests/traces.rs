@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use tiercel_workload::graph::{Activation, Builder, ConvLayer, DType, Init, Op, Optimizer, cost};
-use tiercel_workload::schedule::{Options, Program, Updates};
+use tiercel_workload::schedule::{Program, ScheduleOptions, Updates};
 use tiercel_workload::{TensorId, Trace};
 
 /// One line a kernel: what it reads and writes, a `!` behind what it changes in place.
@@ -20,7 +20,7 @@ fn listing(trace: &Trace) -> String {
     text
 }
 
-fn check(write: impl FnOnce(&mut Builder), options: Options, expected: Expect) {
+fn check(write: impl FnOnce(&mut Builder), options: ScheduleOptions, expected: Expect) {
     let mut b = Builder::new("tiny", DType::F32);
     write(&mut b);
     let program = Program::new(b.finish().expect("fits"), options);
@@ -46,7 +46,7 @@ fn mlp(b: &mut Builder) {
 fn perceptron() {
     check(
         mlp,
-        Options::default(),
+        ScheduleOptions::default(),
         expect![[r#"
         linear: x fc1.weight fc1.bias -> fc1.linear
         relu: fc1.linear -> fc1.linear!
@@ -69,7 +69,7 @@ fn perceptron() {
 fn perceptron_with_early_updates_and_nothing_in_place() {
     check(
         mlp,
-        Options { in_place: false, updates: Updates::WhenReady },
+        ScheduleOptions { in_place: false, updates: Updates::WhenReady },
         expect![[r#"
         linear: x fc1.weight fc1.bias -> fc1.linear
         relu: fc1.linear -> fc1.relu
@@ -109,7 +109,7 @@ fn residual_block() {
     };
     check(
         net,
-        Options::default(),
+        ScheduleOptions::default(),
         expect![[r#"
         conv: x stem.weight -> stem.conv
         relu: stem.conv -> stem.conv!
@@ -162,7 +162,7 @@ fn shared_table_gets_a_dense_gradient_and_a_lone_one_gets_rows() {
     };
     check(
         net,
-        Options::default(),
+        ScheduleOptions::default(),
         expect![[r#"
         embedding: words.table ids -> words.embedding
         embedding: positions.table places -> positions.embedding
@@ -219,7 +219,7 @@ fn recurrent_cells_share_their_weights() {
     };
     check(
         net,
-        Options::default(),
+        ScheduleOptions::default(),
         expect![[r#"
             lstm-cell: x1 h0 c0 cell.wx cell.wh cell.bias -> cell.lstm-cell cell.lstm-cell.cell cell.lstm-cell.gates
             lstm-cell: x2 cell.lstm-cell cell.lstm-cell.cell cell.wx cell.wh cell.bias -> cell.lstm-cell.2 cell.lstm-cell.2.cell cell.lstm-cell.2.gates
@@ -251,7 +251,7 @@ fn no_gradient_passes_a_detached_value() {
     };
     check(
         net,
-        Options::default(),
+        ScheduleOptions::default(),
         expect![[r#"
         linear: x first.weight first.bias -> first.linear
         linear: first.linear second.weight second.bias -> second.linear
@@ -282,7 +282,7 @@ fn mean_of_squares_behind_functions() {
             b.keep(loss);
             b.train(&[loss], Optimizer::SGD);
         },
-        Options::default(),
+        ScheduleOptions::default(),
         expect![[r#"
             linear: x fc.weight fc.bias -> fc.linear
             exp: fc.linear -> fc.linear!

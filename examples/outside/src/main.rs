@@ -5,7 +5,7 @@ use tiercel::session::{Choice, Fast, Options, Session, SessionError, nets};
 
 fn main() -> Result<(), SessionError> {
     let path = std::env::args().nth(1).unwrap_or("steps.trace".to_string());
-    let (sizes, half, options) = (nets::Options::default(), Fast::Share(0.5), Options::default());
+    let (sizes, half, options) = (nets::NetOptions::default(), Fast::Share(0.5), Options::default());
 
     // A trace says what is computed on, not how: it is planned, and the plan is played in simulation.
     let session = Session::open(&path, &sizes, "optane-autotm")?;

@@ -8,7 +8,7 @@
 //!   its memory (the region is haunted);
 //! - a kernel waits for just the same (`kernel.rs`).
 //!
-//! A kernel that runs beside others (`beside.rs`) flies in the same way: it fills what it writes and reads the rest.
+//! A kernel that runs beside others (`detached.rs`) flies in the same way: it fills what it writes and reads the rest.
 //!
 //! A failed copy is undone: since everything that would overwrite its source waits for it, the source's bytes are
 //! still there even if the region is not, and the region is made anew.

@@ -6,10 +6,10 @@
 //! and between copies and kernels, follow from the regions that they touch. Any number of tiers is allowed. And
 //! room is made by price (`evict_from`), not around a victim.
 //!
-//! What kernels do is in `kernel.rs`, those beside others in `beside.rs`, the verification of the entire state in `check.rs`.
+//! What kernels do is in `kernel.rs`, those beside others in `detached.rs`, the verification of the entire state in `check.rs`.
 
-mod beside;
 mod check;
+mod detached;
 mod flight;
 mod kernel;
 

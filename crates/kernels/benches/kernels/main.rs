@@ -119,7 +119,7 @@ fn main() -> ExitCode {
             eprintln!("there is no network {name}");
             return ExitCode::FAILURE;
         };
-        let options = nets::Options {
+        let options = nets::NetOptions {
             batch: asked.number("--batch"),
             image: asked.number("--image"),
             ..Default::default()

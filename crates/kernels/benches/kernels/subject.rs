@@ -14,7 +14,8 @@ use super::cases::{Case, Value};
 use super::machine::Pages;
 
 /// How programs are written for the benchmark: results never take the place of operands.
-const SCHEDULE: fn() -> schedule::Options = || schedule::Options { in_place: false, ..Default::default() };
+const SCHEDULE: fn() -> schedule::ScheduleOptions =
+    || schedule::ScheduleOptions { in_place: false, ..Default::default() };
 
 /// A program whose kernels can be timed.
 pub struct Subject {
@@ -60,8 +61,8 @@ impl Subject {
     }
 
     /// A network as it is trained.
-    pub fn of_network(net: &Net, options: nets::Options, threads: usize) -> Result<Subject, String> {
-        let options = nets::Options { schedule: SCHEDULE(), ..options };
+    pub fn of_network(net: &Net, options: nets::NetOptions, threads: usize) -> Result<Subject, String> {
+        let options = nets::NetOptions { schedule: SCHEDULE(), ..options };
         Ok(Subject::new(net.build(&options).map_err(|e| e.to_string())?, threads))
     }
 

@@ -314,7 +314,7 @@ impl Norm {
     }
 
     /// The means of some channels, and the sums of squares around them.
-    fn moments(&self, x: &Samples<'_>, group: &Range<usize>, all: [&mut [f64]; 2], room: &mut Room) {
+    fn moments(&self, x: &Samples<'_>, group: &Range<usize>, all: [&mut [f64]; 2], room: &mut Scratch) {
         let [means, squares] = all;
         means.fill(0.0);
         squares.fill(0.0);
@@ -354,7 +354,7 @@ impl Norm {
         rows: impl Iterator<Item = (&'x [f32], &'x [f32])>,
         means: &[f32],
         all: [&mut [f64]; 2],
-        room: &mut Room,
+        room: &mut Scratch,
     ) {
         let [alone, weighed] = all;
         alone.fill(0.0);
@@ -393,15 +393,15 @@ impl Norm {
 }
 
 /// What a thread keeps of the channels that it has taken, where planes are small.
-struct Room {
+struct Scratch {
     sums: [Row; 2],
     totals: Each<f32>,
     means: Factor,
 }
 
-impl Room {
-    fn new() -> Room {
-        Room { sums: [[0.0; GROUP * PARTS + PARTS]; 2], totals: [0.0; GROUP], means: Factor::new() }
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch { sums: [[0.0; GROUP * PARTS + PARTS]; 2], totals: [0.0; GROUP], means: Factor::new() }
     }
 }
 
@@ -462,7 +462,7 @@ pub(in super::super) fn batch(
     let statistics = [means, deviations, running_mean, running_variance].map(|numbers| norm.each(numbers));
     args.pool.each_of(batch * channels * plane, (y, statistics), |_, (mut y, mut statistics)| {
         let mut moments: [Each<f64>; 2] = [[0.0; GROUP]; 2];
-        let (mut room, mut factors) = (Room::new(), [Factor::new(), Factor::new()]);
+        let (mut room, mut factors) = (Scratch::new(), [Factor::new(), Factor::new()]);
         for unit in statistics[0].units() {
             let group = norm.group(unit);
             let [all_means, squares] = moments.each_mut().map(|all| &mut all[..group.len()]);
@@ -521,7 +521,7 @@ pub(in super::super) fn batch_backward(mut args: Args<'_, '_>) -> Result<(), Ker
     let sums = [dgamma, dbeta].map(|numbers| norm.each(numbers));
     args.pool.each_of(2 * batch * channels * plane, (dx, sums), |_, (mut dx, mut sums)| {
         let mut all: [Each<f64>; 2] = [[0.0; GROUP]; 2];
-        let (mut room, mut factors) = (Room::new(), [Factor::new(), Factor::new(), Factor::new()]);
+        let (mut room, mut factors) = (Scratch::new(), [Factor::new(), Factor::new(), Factor::new()]);
         for unit in sums[0].units() {
             let group = norm.group(unit);
             let (means, deviations) = (&means[group.clone()], &deviations[group.clone()]);

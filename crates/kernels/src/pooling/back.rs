@@ -6,11 +6,9 @@
 //! pixels once, when no window covers the row any more.
 
 use super::flat::{self, Flat};
-use super::near;
 use super::rows::{Aligned, LANES, Larger, RING, ROW, Row, Runs, Slopes, by_window, next};
 use super::side_by_side::{AREA, Beside};
-use super::spread::{self, Band, Bands};
-use super::straight;
+use super::spread::{Bands, slopes};
 use super::two;
 use super::wide_strides::{self, Columns};
 use super::{Shape, Shares};
@@ -187,25 +185,6 @@ fn max_few<L: Lanes, const T: usize, const W: usize>(
     columns.slopes::<L, T, W>(l, how, both, dx)
 }
 
-#[inline(always)]
-fn mean_runs<L: Lanes, const T: usize, const W: usize>(
-    l: L,
-    s: &Shape,
-    (runs, shares, bands): (&Runs, &Shares, &[Band]),
-    dy: &[f32],
-    dx: &mut [f32],
-    sums: &mut [Row; RING],
-) {
-    if near::applies(s) {
-        match W {
-            3 => return near::slopes::<L, 3>(l, (s, runs, shares), dy, dx, sums),
-            5 => return near::slopes::<L, 5>(l, (s, runs, shares), dy, dx, sums),
-            _ => {}
-        }
-    }
-    spread::slopes::<L, T, W>(l, (runs, shares, bands), dy, dx, sums);
-}
-
 lanes! {
     /// The gradient of some planes of a maximum.
     pub(super) fn max(l; s: &Shape, runs: &Runs, beside: Option<&Beside>, x: &[f32], dy: &[f32], dx: &mut [f32]) {
@@ -264,9 +243,6 @@ lanes! {
         let bands = Bands::new(s);
         let bands = bands.all();
         let Some(beside) = beside else {
-            if let Some(vectors) = straight::vectors::<L>(s) {
-                return straight::slopes(l, vectors, (s, runs, shares), bands, dy, dx);
-            }
             if flat::applies(s) {
                 return match s.form.window[1] {
                     3 => Flat::back(s, shares).slopes::<L, 3>(l, (s, shares), dy, dx),
@@ -275,7 +251,7 @@ lanes! {
             }
             let (from, to) = (s.from[0] * s.from[1], s.to[0] * s.to[1]);
             for (dy, dx) in dy.chunks_exact(to).zip(dx.chunks_exact_mut(from)) {
-                by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, dx, sums));
+                by_window!(s, slopes::<L>(l, (runs, shares, bands), dy, dx, sums));
             }
             return;
         };
@@ -287,7 +263,7 @@ lanes! {
             next(dx);
             let (s, runs) = (&beside.shape, &beside.runs);
             let (dy, wide) = (&wide_dy[..windows], &mut wide_dx[..image]);
-            by_window!(s, mean_runs::<L>(l, s, (runs, shares, bands), dy, wide, sums));
+            by_window!(s, slopes::<L>(l, (runs, shares, bands), dy, wide, sums));
             beside.take_images(&wide_dx[..image], dx);
         }
     }
@@ -380,7 +356,7 @@ pub(super) mod tests {
     }
 
     /// The gradients of means of some random planes are those of single windows, as far as sums in another order can be.
-    pub fn check_mean(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
+    fn check_mean(s: &Shape, runs: &Runs, random: &mut fastrand::Rng) {
         let (planes, count_padding) = (random.usize(1..5), random.bool());
         let dy: Vec<f32> = (0..planes * s.to[0] * s.to[1]).map(|_| random.f32() - 0.5).collect();
         let size = planes * s.from[0] * s.from[1];
@@ -413,5 +389,28 @@ pub(super) mod tests {
             max_plain(&s, &x, &dy, &mut expected);
             assert_eq!(dx, expected, "{s:?}, {planes} planes");
         }
+    }
+
+    #[test]
+    fn means_of_windows_at_once_are_as_good_as_single_ones() {
+        let (mut random, mut tried) = (fastrand::Rng::with_seed(17), 0);
+        for _ in 0..600 {
+            let stride: [usize; 2] = std::array::from_fn(|_| random.usize(1..4));
+            // Some reach further than to their neighbours.
+            let window = stride.map(|stride| random.usize(1..=2 * stride + 1));
+            let padding: [usize; 4] = std::array::from_fn(|side| random.usize(..window[side % 2]));
+            let wide = [17, 70, 220][random.usize(..3)];
+            let from = [random.usize(7..20), random.usize(7..wide)];
+            let room = |axis: usize| from[axis] + padding[axis] + padding[axis + 2] - window[axis];
+            let to = [0, 1].map(|axis| room(axis) / stride[axis] + 1);
+            let kind = PoolKind::Average { count_padding: false };
+            let [window, stride] = [window, stride].map(|both| both.map(|n| n as u64));
+            let padding = padding.map(|n| n as u64);
+            let s = Shape { form: Pool { kind, window, stride, padding, ceil: false }, from, to };
+            let Some(runs) = Runs::new(&s) else { continue };
+            tried += 1;
+            check_mean(&s, &runs, &mut random);
+        }
+        assert!(tried > 300, "{tried} shapes");
     }
 }

@@ -5,8 +5,8 @@
 //! behind the other wherever rows end, so that no vector is cut short. Vectors of these are made one, row upon row, and
 //! neighbouring lanes of what that gives then are; for which of them a column of the window is in the image is known from the
 //! column of the first. Of small planes even several are one run: for which lanes a row of the window is in the image is
-//! then known from the place of the first as well. Results are those of `along.rs` and `near.rs`, which serve all other
-//! windows.
+//! then known from the place of the first as well. Windows of other
+//! sizes are combined row by row (`mod.rs`, `spread.rs`).
 //!
 //! For the gradient of means, pixels see windows. What these share out is multiplied before, some rows or planes at a time.
 //!
@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use super::rows::{Aligned, Fold, Given, LANES, ROW, Row, ahead, put};
-use super::{Shape, Shares, along};
+use super::{Shape, Shares};
 use crate::simd::Lanes;
 
 /// The columns of the largest window.
@@ -34,7 +34,12 @@ const SCALED: usize = MOST + 1;
 /// Whether there is a loop for it: windows that are neighbours, as many as pixels in a row, which is longer than a vector
 /// unless the plane is small.
 pub(super) fn applies(s: &Shape) -> bool {
-    along::applies(s) && s.from[1] == s.to[1] && (s.from[1] > LANES || is_small(s))
+    let form = &s.form;
+    let inside = (0..2).all(|axis| form.padding[axis] < form.window[axis]);
+    let known = form.window[0] == form.window[1] && matches!(form.window[0], 3 | 5);
+    let wide = (s.from[1] + form.padding[1] as usize).next_multiple_of(LANES) + 3 * LANES;
+    let neighbours = form.stride == [1; 2] && known && inside && wide <= ROW;
+    neighbours && s.from[1] == s.to[1] && (s.from[1] > LANES || is_small(s))
 }
 
 /// Whether planes are small: as many rows of windows as of pixels besides.

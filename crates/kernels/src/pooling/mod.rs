@@ -1,14 +1,11 @@
 //! Pooling: the largest or the mean of every window, of every channel, and their gradients.
 
-mod along;
 mod back;
 mod flat;
-mod near;
 mod pairs;
 mod rows;
 mod side_by_side;
 mod spread;
-mod straight;
 mod two;
 mod whole;
 mod wide_strides;
@@ -18,9 +15,8 @@ use tiercel_workload::graph::{Pool as Form, PoolKind};
 
 use super::args::{Args, Call};
 use super::simd::{Lanes, Maxima, lanes};
-use along::Around;
 use flat::Flat;
-use rows::{Aligned, Fold, LANES, Larger, Plus, ROW, Row, Runs, by_window, next};
+use rows::{Aligned, Fold, Larger, Plus, ROW, Row, Runs, by_window, next};
 use side_by_side::{AREA, Beside};
 use two::Halves;
 
@@ -140,7 +136,6 @@ fn plane<L: Lanes, F: Fold, const T: usize, const W: usize>(
 #[allow(clippy::large_enum_variant)]
 enum Way<L: Lanes> {
     Flat(Flat),
-    Near(Around),
     Two(Halves<L>),
     Any,
 }
@@ -170,14 +165,6 @@ fn each<L: Lanes, F: Fold>(
             }
             (Way::Two(halves), _, 0) => (1, halves.plane::<F, 0>(s, shares, all_x, all_y)),
             (Way::Two(halves), _, _) => (1, halves.plane::<F, 1>(s, shares, all_x, all_y)),
-            (Way::Near(around), window, _) => {
-                let (x, y) = (&x[number * from..][..from], &mut y[number * to..][..to]);
-                let done = match window {
-                    3 => along::plane::<L, F, 3>(l, (s, runs, shares), x, y, around),
-                    _ => along::plane::<L, F, 5>(l, (s, runs, shares), x, y, around),
-                };
-                (1, done)
-            }
             (Way::Any, ..) => (1, false),
         };
         for number in number..if done { number } else { number + some } {
@@ -199,10 +186,9 @@ fn planes<L: Lanes, F: Fold>(
 ) {
     let Aligned(rows) = &mut Aligned([[F::OUTSIDE; ROW]; 2]);
     let (one, one_runs) = beside.map_or((s, runs), |beside| (&beside.shape, &beside.runs));
-    let mut way = match [along::applies(one), two::applies(one)] {
-        [true, _] if beside.is_none() && flat::applies(one) => Way::Flat(Flat::new::<F>(one, shares)),
-        [true, _] => Way::Near(Around::new::<F>()),
-        [_, true] => Way::Two(Halves::new(l, one.from[1])),
+    let mut way = match beside {
+        None if flat::applies(one) => Way::Flat(Flat::new::<F>(one, shares)),
+        _ if two::applies(one) => Way::Two(Halves::new(l, one.from[1])),
         _ => Way::Any,
     };
     let how = (one, one_runs, shares);
@@ -319,9 +305,7 @@ pub(super) fn backward(mut args: Args<'_, '_>, form: Form) -> Result<(), KernelE
     };
     let dx = args.write(0)?;
     let (from, to, runs) = (s.from[0] * s.from[1], s.to[0] * s.to[1], Runs::new(&s));
-    // Rows of more than half a vector of pixels are left alone where what they need stays in registers.
-    let alone = form.kind != PoolKind::Max && straight::applies(&s) && 2 * s.from[1] > LANES;
-    let beside = Beside::new(&s).filter(|_| !alone && !flat::applies(&s));
+    let beside = Beside::new(&s).filter(|_| !flat::applies(&s));
     let beside = beside.as_ref();
     args.pool.rows(dx, from, |start, dx| {
         let dy = &dy[start * to..][..dx.len() / from * to];
@@ -358,4 +342,51 @@ pub(super) fn global_backward(mut args: Args<'_, '_>) -> Result<(), KernelError>
         dx.chunks_exact_mut(plane).enumerate().for_each(|(i, dx)| dx.fill(dy[start + i] * share));
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::back::tests::neighbours;
+    use super::*;
+
+    /// A pixel: many are equal, and few are no numbers or less than all.
+    fn pixel(random: &mut fastrand::Rng) -> f32 {
+        match random.usize(..4000) {
+            0 => f32::NAN,
+            1..20 => f32::NEG_INFINITY,
+            _ => random.i8(-3..3) as f32,
+        }
+    }
+
+    fn same(a: f32, b: f32) -> bool {
+        a == b || (a - b).abs() < 1e-5 || (a.is_nan() && b.is_nan())
+    }
+
+    #[test]
+    fn neighbouring_windows_are_as_good_as_single_ones() {
+        let (mut random, mut tried) = (fastrand::Rng::with_seed(23), 0);
+        for _ in 0..300 {
+            let Some(s) = neighbours([14, 90], &mut random) else { continue };
+            let (from, to) = (s.from, s.to);
+            let Some(runs) = Runs::new(&s) else { continue };
+            tried += 1;
+            let planes = random.usize(1..4);
+            let x: Vec<f32> = (0..planes * from[0] * from[1]).map(|_| pixel(&mut random)).collect();
+            let [mut y, mut expected] =
+                [vec![1f32; planes * to[0] * to[1]], vec![0f32; planes * to[0] * to[1]]];
+            let better = |best: f32, x: f32| if x > best || x.is_nan() { x } else { best };
+            largest(&s, &runs, None, &x, &mut y);
+            plain(&s, &x, &mut expected, f32::NEG_INFINITY, better);
+            assert!(y.iter().zip(&expected).all(|(a, b)| same(*a, *b)), "largest of {s:?}");
+            let count_padding = random.bool();
+            mean(&s, &runs, None, &Shares::new(&s, None, count_padding), &x, &mut y);
+            plain(&s, &x, &mut expected, 0.0, |sum, x| sum + x);
+            for (at, (y, sum)) in y.iter().zip(expected).enumerate() {
+                let [i, j] = [at / to[1] % to[0], at % to[1]];
+                let share = s.share(0, i, count_padding) * s.share(1, j, count_padding);
+                assert!(same(*y, sum * share), "mean of {s:?}");
+            }
+        }
+        assert!(tried > 100, "{tried} shapes");
+    }
 }

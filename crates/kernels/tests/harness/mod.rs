@@ -213,7 +213,7 @@ impl Single {
             results.iter().map(|v| name(*v)).collect(),
             gradients.iter().map(|(w, g)| (name(*w), name(*g))).collect(),
         );
-        let options = schedule::Options { in_place, ..schedule::Options::default() };
+        let options = schedule::ScheduleOptions { in_place, ..schedule::ScheduleOptions::default() };
         let program = Program::new(b.finish().unwrap_or_else(|e| panic!("{e}")), options);
         let program = prepare(program, threads);
         program.trace.check().expect("a sound trace");

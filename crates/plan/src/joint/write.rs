@@ -69,7 +69,7 @@ pub(crate) fn plan(
         recomputed: Vec::new(),
         repeats,
         parts_bytes: None,
-        beside_bytes: None,
+        detached_bytes: None,
         copy_threads: machine.copy_threads(),
         outline: None,
     };

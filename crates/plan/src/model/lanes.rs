@@ -2,7 +2,7 @@
 //!
 //! AutoTM lets a copy overlap one kernel (section 7). Here a link is busy with one copy after another, a copy may span
 //! any number of kernels, and all links flow at once; where a copy and a kernel want the same tier, both slow down as
-//! the simulator says ([`tiercel_sim::beside`]), and the kernel's delay is charged to the copy.
+//! the simulator says ([`tiercel_sim::shares`]), and the kernel's delay is charged to the copy.
 
 use tiercel_core::{Machine, Nanos, TierId};
 use tiercel_sim as sim;
@@ -10,7 +10,7 @@ use tiercel_workload::Trace;
 
 use crate::bound::paths::Flight;
 use crate::model::problem::Problem;
-use crate::search::room::Room;
+use crate::search::headroom::Headroom;
 
 /// The links over the iteration.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct Lanes {
     free: Vec<Vec<f64>>,
     /// For each link and kernel, what a nanosecond of copying delays the kernel.
     drag: Vec<Vec<f64>>,
+    /// For each link, the share of all cores that its copies keep busy.
+    taken: Vec<f64>,
     /// What a nanosecond of copying costs beside that.
     toll: f64,
 }
@@ -31,7 +33,7 @@ pub(crate) struct Freight<'a> {
     pub(crate) time: f64,
     pub(crate) bytes: f64,
     /// The bytes left at each step on the tier that is held only for the copy's sake; `None` where there is no limit.
-    pub(crate) left: Option<&'a Room>,
+    pub(crate) left: Option<&'a Headroom>,
 }
 
 impl Lanes {
@@ -46,15 +48,22 @@ impl Lanes {
             tiers,
             free: vec![vec![0.0; steps]; tiers * tiers],
             drag: vec![vec![0.0; steps]; tiers * tiers],
+            taken: vec![0.0; tiers * tiers],
             toll: 0.0,
         };
+        for &(from, to) in &pairs {
+            lanes.taken[from.index() * tiers + to.index()] = sim::cores_taken(machine, (from, to));
+        }
+        // While a kernel waits, copies over all links together take no more than that time.
+        let all: f64 = lanes.taken.iter().sum();
+        lanes.taken.iter_mut().for_each(|taken| *taken /= all.max(1.0));
         for (step, (kernel, call)) in trace.kernels.iter().zip(&problem.calls).enumerate() {
             let alone = call.times[call.fastest()];
             let places = vec![TierId(0); kernel.reads.len() + kernel.writes.len()];
             for &(from, to) in &pairs {
                 let lane = from.index() * tiers + to.index();
                 let shares = |copies: &[(TierId, TierId)]| {
-                    sim::beside(machine, kernel, &places, Nanos(alone as u64), copies)
+                    sim::shares(machine, kernel, &places, Nanos(alone as u64), copies)
                 };
                 // Both directions at once leave the least; one alone tells what it costs.
                 let crowd = shares(&[(from, to), (to, from)]);
@@ -87,6 +96,12 @@ impl Lanes {
     /// Sets what a nanosecond of copying costs, wherever it is.
     pub(crate) fn toll(&mut self, toll: f64) {
         self.toll = toll;
+    }
+
+    /// The share of all cores that a copy over this link keeps busy, undisturbed. Kernels want all cores, so over an iteration
+    /// copies take at least so much of their own time from kernels, whenever they fly.
+    pub(crate) fn taken(&self, from: usize, to: usize) -> f64 {
+        self.taken[from * self.tiers + to]
     }
 
     /// For each link, what a nanosecond of copying takes from a kernel.

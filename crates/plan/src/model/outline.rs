@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn mlp(batch: u64) -> Program {
-        let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
         nets::find("mlp").expect("built in").build(&options).expect("sound")
     }
 

@@ -236,7 +236,7 @@ impl Problem {
             self.items[*item as usize].choice = true;
         }
         // What runs beside the others takes none of their time.
-        let detached = kernel.beside && machine.beside.is_some();
+        let detached = kernel.detached && machine.detached.is_some();
         let mut time = |tier_of: &dyn Fn(u32) -> usize| {
             for (tier, item) in tiers.iter_mut().zip(&slots) {
                 *tier = TierId(tier_of(*item) as u8);
@@ -298,11 +298,19 @@ impl Problem {
         for from in 0..self.tiers {
             for to in 0..self.tiers {
                 let weight = if to > from { out } else { back } / lanes;
-                weighted.copy[from][to] *= weight;
+                // What a copy takes from kernels, it takes on whichever link.
+                let taken = self.lanes.as_ref().map_or(0.0, |lanes| lanes.taken(from, to));
+                weighted.copy[from][to] *= weight + kernels * taken;
                 weighted.latency[from][to] *= weight;
             }
         }
         weighted
+    }
+
+    /// Whether copies keep cores busy that kernels want.
+    pub(crate) fn takes_cores(&self) -> bool {
+        let pairs = (0..self.tiers).flat_map(|from| (0..self.tiers).map(move |to| (from, to)));
+        self.lanes.as_ref().is_some_and(|lanes| pairs.clone().any(|(from, to)| lanes.taken(from, to) > 0.0))
     }
 
     /// What a use costs that the kernel's table does not list, with its tensor on a tier.

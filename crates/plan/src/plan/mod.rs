@@ -60,7 +60,7 @@ pub struct Plan {
     pub parts_bytes: Option<u64>,
     /// The size above which tables of the program, as the plan is for it, have their rows updated beside what follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside_bytes: Option<u64>,
+    pub detached_bytes: Option<u64>,
     /// The threads that copy in each direction, where cores do and the plan says how many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copy_threads: Vec<CopyThreads>,
@@ -159,7 +159,7 @@ impl Plan {
             recomputed: Vec::new(),
             repeats: Vec::new(),
             parts_bytes: None,
-            beside_bytes: None,
+            detached_bytes: None,
             copy_threads: machine.copy_threads(),
             outline: None,
         };
@@ -202,10 +202,10 @@ impl Plan {
 
     /// Says how the program was rewritten for whose trace the plan was made.
     pub fn rewritten_as(mut self, rewriting: &Rewriting) -> Plan {
-        let Rewriting { early_updates, recomputed, parts, beside } = rewriting.clone();
+        let Rewriting { early_updates, recomputed, parts, detached } = rewriting.clone();
         (self.early_updates, self.recomputed) = (early_updates, recomputed);
         self.parts_bytes = parts.map(|limit| limit.0);
-        self.beside_bytes = beside.map(|limit| limit.0);
+        self.detached_bytes = detached.map(|limit| limit.0);
         self
     }
 
@@ -217,7 +217,7 @@ impl Plan {
             early_updates: self.early_updates,
             recomputed: self.recomputed.clone(),
             parts: self.parts_bytes.map(Bytes),
-            beside: self.beside_bytes.map(Bytes),
+            detached: self.detached_bytes.map(Bytes),
         };
         match program {
             _ if rewriting.is_none() => Ok(None),

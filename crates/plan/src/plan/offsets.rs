@@ -189,10 +189,10 @@ pub fn assign(plan: &mut Plan, trace: &Trace, machine: &Machine, effort: &Effort
 /// not have ended before long.
 fn held(trace: &Trace, machine: &Machine, stays: &[Stay]) -> Vec<Stay> {
     let mut held = stays.to_vec();
-    if machine.beside.is_none() {
+    if machine.detached.is_none() {
         return held;
     }
-    for (kernel, boundary) in trace.kernels.iter().zip(1..).filter(|(kernel, _)| kernel.beside) {
+    for (kernel, boundary) in trace.kernels.iter().zip(1..).filter(|(kernel, _)| kernel.detached) {
         let uses = |stay: &Stay| {
             kernel.reads.iter().chain(&kernel.writes).any(|u| u.tensor.0 as usize == stay.tensor)
         };

@@ -1,9 +1,10 @@
 //! The search for plans whose copies overlap kernels (AutoTM section 7, without its limit of one kernel).
 //!
 //! Construction and local search are those of the other formulations, on paths that know the links (`overlap.rs`). The
-//! bound comes from a relaxation: an iteration takes no less than its kernels and no less than the copies on any one
-//! link, hence no less than any mean of these. With kernel times and copy times weighted so that the weights add up to
-//! one, the synchronous problem is the least such mean, and its bound holds here.
+//! bound comes from a relaxation: an iteration takes no less than its kernels with the time that copies take from them, and no
+//! less than the copies on any one link, hence no less than any mean of these. With kernel times and copy times weighted so
+//! that the weights add up to one, the synchronous problem is the least such mean, and its bound holds here. What copies take
+//! is cores: kernels want all of them, copies some, and nobody has more than there are.
 
 use std::time::Instant;
 
@@ -17,9 +18,10 @@ use crate::search::sequence::{Played, play, sequence};
 use crate::search::solve::{Effort, Solution, near};
 use crate::search::warm::{Lesson, TIE};
 
-/// Weights of the kernels' time, of copies towards slower tiers, and of copies towards faster ones.
+/// Weights of the kernels' time with what copies take from it, of copies towards slower tiers, and of copies towards faster
+/// ones. Where copies take nothing, the first set would let them cost nothing at all.
 const WEIGHTS: [(f64, f64, f64); 7] = [
-    (0.96, 0.02, 0.02),
+    (1.0, 0.0, 0.0),
     (0.9, 0.1, 0.0),
     (0.75, 0.25, 0.0),
     (0.5, 0.5, 0.0),
@@ -27,6 +29,9 @@ const WEIGHTS: [(f64, f64, f64); 7] = [
     (0.6, 0.25, 0.15),
     (0.5, 0.0, 0.5),
 ];
+
+/// In place of the first of these where an engine copies.
+const FREE: (f64, f64, f64) = (0.96, 0.02, 0.02);
 
 /// Rounds of better prices, for each of these.
 const ROUNDS: usize = 40;
@@ -247,7 +252,10 @@ fn relax(
     let mut prices = Vec::new();
     let mut bound = crossing::bound(problem);
     for (at, (kernels, out, back)) in WEIGHTS.into_iter().enumerate() {
-        let priced = problem.weighted(kernels, out, back);
+        let priced = match problem.takes_cores() || kernels < 1.0 {
+            true => problem.weighted(kernels, out, back),
+            false => problem.weighted(FREE.0, FREE.1, FREE.2),
+        };
         let states = States::new(&priced);
         let scope = Scope::root(&priced, &states);
         let known = lesson.and_then(|lesson| lesson.prices(at));

@@ -2,9 +2,9 @@
 
 pub(crate) mod asynchronous;
 pub(crate) mod branch;
+pub(crate) mod headroom;
 pub(crate) mod overlap;
 pub(crate) mod primal;
-pub(crate) mod room;
 pub(crate) mod rounds;
 pub(crate) mod scope;
 pub(crate) mod sequence;

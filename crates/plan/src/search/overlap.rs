@@ -7,7 +7,7 @@
 use crate::bound::paths::{Flight, Path, Prices, States, rest};
 use crate::model::lanes::{Freight, Lanes};
 use crate::model::problem::{Item, Problem};
-use crate::search::room::Room;
+use crate::search::headroom::Headroom;
 
 /// What the search knows: what is free, and what things cost.
 pub(crate) struct Ground<'a, P: Prices> {
@@ -15,7 +15,7 @@ pub(crate) struct Ground<'a, P: Prices> {
     pub(crate) states: &'a States,
     pub(crate) lanes: &'a Lanes,
     /// For each tier, the bytes left at each step.
-    pub(crate) left: &'a [Option<Room>],
+    pub(crate) left: &'a [Option<Headroom>],
     pub(crate) prices: &'a P,
 }
 

@@ -8,8 +8,8 @@ use crate::bound::dual::{Dual, Guide, is_listed};
 use crate::bound::paths::{Path, Prices, Scratch, States, cheapest, moving, stretches};
 use crate::model::lanes::Lanes;
 use crate::model::problem::{Call, Item, Problem};
+use crate::search::headroom::Headroom;
 use crate::search::overlap::Ground;
-use crate::search::room::Room;
 use crate::search::scope::Scope;
 
 /// A plan under construction: a path for every tensor, and the room that is left.
@@ -20,7 +20,7 @@ pub(crate) struct Primal {
     placements: Vec<usize>,
     unplaced: Vec<u64>,
     /// For each tier with a limit, the bytes left at each step.
-    pub(crate) left: Vec<Option<Room>>,
+    pub(crate) left: Vec<Option<Headroom>>,
     /// What each tensor's moves cost, and the same with what tables do not list.
     moves: Vec<f64>,
     moving: Vec<f64>,
@@ -96,7 +96,7 @@ impl Primal {
             paths: vec![None; problem.items.len()],
             placements: vec![0; problem.calls.len()],
             unplaced: problem.calls.iter().map(|call| (1 << call.items.len()) - 1).collect(),
-            left: problem.room.iter().map(|room| room.clone().map(Room::new)).collect(),
+            left: problem.room.iter().map(|room| room.clone().map(Headroom::new)).collect(),
             moves: vec![0.0; problem.items.len()],
             moving: vec![0.0; problem.items.len()],
             lanes: problem.lanes.clone(),

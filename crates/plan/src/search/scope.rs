@@ -6,7 +6,7 @@
 
 use crate::bound::paths::{States, rest};
 use crate::model::problem::{Item, Problem};
-use crate::search::room::Room;
+use crate::search::headroom::Headroom;
 
 /// The states that are open, as bits, for every slot of every tensor: the rest before use `i` is its slot `2 i`, the
 /// use its slot `2 i + 1`.
@@ -169,7 +169,7 @@ impl Scope {
         let mut changed = false;
         for tier in 0..problem.tiers {
             let (Some(room), Some(taken)) = (&problem.bound_room[tier], &self.taken[tier]) else { continue };
-            let left = Room::new(room.iter().zip(taken).map(|(room, taken)| room - taken).collect());
+            let left = Headroom::new(room.iter().zip(taken).map(|(room, taken)| room - taken).collect());
             let holds = self.holds[tier];
             for (at, item) in problem.items.iter().enumerate() {
                 for slot in 0..2 * item.visits.len() + 1 {

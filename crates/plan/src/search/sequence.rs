@@ -8,8 +8,8 @@
 
 use crate::bound::paths::{Path, States};
 use crate::model::problem::Problem;
+use crate::search::headroom::Headroom;
 use crate::search::primal::Primal;
-use crate::search::room::Room;
 
 /// How much longer than planned a copy may take before it is late, as a share of its own time.
 const SLACK: f64 = 1.0;
@@ -116,7 +116,7 @@ fn path<'a>(primal: &'a mut Primal, entry: &Entry) -> &'a mut Path {
 
 /// Holds memory on a tier from one step up to another as far as it is free; tells how far that is. Backwards where the
 /// second is the lower.
-fn hold(left: &mut Option<Room>, bytes: f64, from: u32, to: u32) -> u32 {
+fn hold(left: &mut Option<Headroom>, bytes: f64, from: u32, to: u32) -> u32 {
     let Some(left) = left else { return to };
     let mut at = from;
     while at != to {

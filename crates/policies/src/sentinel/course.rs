@@ -4,14 +4,14 @@
 use tiercel_core::{Bytes, Error, Manager, Operand, Step, TierId};
 
 use super::Sentinel;
-use super::flow::Known;
+use super::flow::Profiled;
 use super::trial::Late;
 use super::zone::{FAST, whole};
 use crate::gather::gather;
 
 impl Sentinel {
     /// A kernel of the running program comes: gives the reserved zone its size for it.
-    pub(super) fn enter(&mut self, m: &mut Manager, known: &Known, step: usize) -> Result<(), Error> {
+    pub(super) fn enter(&mut self, m: &mut Manager, known: &Profiled, step: usize) -> Result<(), Error> {
         if self.entered == Some(step) || step >= known.schedule.reserved.len() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Sentinel {
     }
 
     /// An interval begins: looks what of its objects is there.
-    pub(super) fn open(&mut self, m: &mut Manager, known: &Known, interval: usize) {
+    pub(super) fn open(&mut self, m: &mut Manager, known: &Profiled, interval: usize) {
         m.settle();
         let mut late = Late::default();
         for (_, unit) in self.fetched.extract_if(.., |(wanted, _)| *wanted == interval) {
@@ -74,7 +74,7 @@ impl Sentinel {
     }
 
     /// Fetches what the schedule has for this kernel, and what found no room before.
-    pub(super) fn fetch(&mut self, m: &mut Manager, known: &Known, step: usize) -> Result<(), Error> {
+    pub(super) fn fetch(&mut self, m: &mut Manager, known: &Profiled, step: usize) -> Result<(), Error> {
         let Some(now) = self.now else { return Ok(()) };
         let mut wanted = std::mem::take(&mut self.pending);
         let due = wanted.extract_if(.., |fetch| fetch.until == step).count();

@@ -11,7 +11,7 @@ use tiercel_profile::sharing::{Piece, reorganised};
 
 use super::interval::{self, Terms, bandwidth};
 use super::need;
-use super::schedule::{Schedule, units};
+use super::schedule::{Leaving, Schedule, units};
 use super::trial::Trials;
 use super::zone::FAST;
 use crate::recording::{Item, Recorder, Recording};
@@ -29,7 +29,7 @@ fn alike(a: Bytes, b: Bytes) -> bool {
 
 /// All that is known of one program, and decided for it.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct Profiled {
     /// What it does.
     pub recording: Recording,
     /// Who is in fast memory when.
@@ -40,29 +40,40 @@ pub struct Known {
     pub lower_bound: Bytes,
 }
 
-impl Known {
-    fn new(recording: Recording, m: &Manager, page: Bytes, length: Option<u32>) -> Known {
+impl Profiled {
+    fn new(recording: Recording, m: &Manager, page: Bytes, ways: Ways) -> Profiled {
         let (machine, fast) = (m.machine(), m.space(FAST).capacity());
         let reach = need::reach(&recording, page);
-        let terms = match length {
+        let terms = match ways.length {
             Some(length) => interval::terms(&recording, &reach, length, fast, bandwidth(machine)),
             None => interval::choose(&recording, &reach, fast, bandwidth(machine)),
         };
         let waits = machine.tiers.iter().any(|tier| !tier.computable);
+        // Behind a link that is slow beside the kernels, copies that nobody needs cost more than they can save.
+        let leaving = ways.leaving.unwrap_or(if waits { Leaving::ForOthers } else { Leaving::AtOnce });
         let piece = |item: &Item| Piece { bytes: item.size, passes: item.passes(), life: item.life };
         let pieces: Vec<Piece> = recording.items.iter().map(piece).collect();
         let units = units(&recording, &reorganised(&pieces, page), page);
-        let schedule = Schedule::new(&recording, units, &reach, terms.length, fast, waits);
+        let schedule = Schedule::new(&recording, units, &reach, terms.length, fast, waits, leaving);
         let lower_bound = need::lower_bound_of(&recording, &reach);
-        Known { recording, schedule, terms, lower_bound }
+        Profiled { recording, schedule, terms, lower_bound }
     }
+}
+
+/// What is decided for every program alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ways {
+    /// Layers in an interval, where the equations are not asked.
+    pub length: Option<u32>,
+    /// When objects leave, where that is not as the machine has it.
+    pub leaving: Option<Leaving>,
 }
 
 /// One program and its trials.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// What is known of it.
-    pub known: Arc<Known>,
+    pub known: Arc<Profiled>,
     /// What is tried.
     pub trials: Trials,
     used: u64,
@@ -121,8 +132,8 @@ impl Flows {
     }
 
     /// Adds a program; returns its position.
-    pub fn learn(&mut self, recording: Recording, m: &Manager, page: Bytes, length: Option<u32>) -> usize {
-        let known = Arc::new(Known::new(recording, m, page, length));
+    pub fn learn(&mut self, recording: Recording, m: &Manager, page: Bytes, ways: Ways) -> usize {
+        let known = Arc::new(Profiled::new(recording, m, page, ways));
         let flow = Flow { known, trials: Trials::default(), used: 0 };
         if self.flows.len() < REMEMBERED {
             self.flows.push(flow);
@@ -134,8 +145,8 @@ impl Flows {
     }
 
     /// Works out anew what is decided for a program, whose recording has changed.
-    pub fn revise(&mut self, at: usize, recording: Recording, m: &Manager, page: Bytes, length: Option<u32>) {
-        self.flows[at].known = Arc::new(Known::new(recording, m, page, length));
+    pub fn revise(&mut self, at: usize, recording: Recording, m: &Manager, page: Bytes, ways: Ways) {
+        self.flows[at].known = Arc::new(Profiled::new(recording, m, page, ways));
         self.flows[at].trials = Trials::default();
     }
 }

@@ -3,7 +3,7 @@
 use tiercel_core::{Bytes, Error, Manager, ObjectId, Place, RegionId, TierId};
 
 use super::Sentinel;
-use super::flow::Known;
+use super::flow::Profiled;
 use super::schedule::Fetch;
 use super::zone::{FAST, whole};
 use crate::moves::{self, make_room};
@@ -40,7 +40,7 @@ impl Sentinel {
     pub(super) fn put_known(
         &mut self,
         m: &mut Manager,
-        known: &Known,
+        known: &Profiled,
         item: usize,
         object: ObjectId,
     ) -> Result<(), Error> {
@@ -129,7 +129,7 @@ impl Sentinel {
     pub(super) fn bring_unit(
         &mut self,
         m: &mut Manager,
-        known: &Known,
+        known: &Profiled,
         fetch: &Fetch,
     ) -> Result<bool, Error> {
         let mut all = true;

@@ -12,17 +12,21 @@
 //!   on slow memory: then there is nothing but to wait (section V).
 //! - Another input size or another dataflow is profiled in its turn (`flow.rs`).
 //!
+//! Where kernels cannot work on slow memory (a GPU), objects leave only for others who want their room ([`Leaving`]). By the
+//! paper's words everything leaves at once; then a link that is slow beside the kernels moves twice the peak where a third of
+//! it does not fit. `Sentinel::leaving` has either on any machine.
+//!
 //! Where it deviates from the paper: a kernel waits for the late bytes that it needs and not for all of its interval's; an
 //! object that the next interval needs does not leave in between; which objects find room is worked out ahead from
 //! the profile. Only the length of intervals and the outcome of trials depend on time: [`Sentinel::follower`] makes
 //! a policy that decides the same in any world.
 
+mod addresses;
 mod course;
 mod flow;
 pub mod interval;
 mod memory;
 pub mod need;
-mod room;
 pub mod schedule;
 pub mod trial;
 pub mod zone;
@@ -40,9 +44,9 @@ pub use need::{TooSmall, enough, lower_bound};
 use crate::moves::Pricing;
 use crate::recency::Recency;
 use crate::recording::{Key, Recorder};
-use flow::{Flows, Known};
+use flow::{Flows, Profiled, Ways};
 use interval::Terms;
-use schedule::Fetch;
+use schedule::{Fetch, Leaving};
 use trial::Late;
 use zone::Reserve;
 
@@ -90,8 +94,7 @@ pub struct Sentinel {
     /// How intervals began, in this iteration and in the one before.
     counting: Cases,
     cases: Cases,
-    /// Layers in an interval, where the equations are not asked.
-    length: Option<u32>,
+    ways: Ways,
     /// Decide nothing by the clock.
     frozen: bool,
     profiled: u32,
@@ -106,7 +109,13 @@ impl Sentinel {
 
     /// The same with intervals of so many layers, whatever the equations say.
     pub fn interval(mut self, layers: u32) -> Sentinel {
-        self.length = Some(layers.max(1));
+        self.ways.length = Some(layers.max(1));
+        self
+    }
+
+    /// The same with objects that leave fast memory then, on any machine.
+    pub fn leaving(mut self, leaving: Leaving) -> Sentinel {
+        self.ways.leaving = Some(leaving);
         self
     }
 
@@ -118,7 +127,7 @@ impl Sentinel {
             recorder: recording.map(|known| Recorder::expecting(&known.recording)).unwrap_or_default(),
             flows: self.flows.clone(),
             now: self.now,
-            length: self.length,
+            ways: self.ways,
             frozen: true,
             ..Sentinel::default()
         }
@@ -152,7 +161,7 @@ impl Sentinel {
     }
 
     /// How many intervals leave objects in slow memory, by trial.
-    pub fn leaving(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.now.map_or(0, |now| self.flows.get(now).trials.leaving())
     }
 
@@ -172,7 +181,7 @@ impl Sentinel {
             }
         }
         let page = self.page(m);
-        self.flows.revise(now, recording, m, page, self.length);
+        self.flows.revise(now, recording, m, page, self.ways);
         self.begin(m)
     }
 
@@ -184,12 +193,12 @@ impl Sentinel {
         Pricing { recency: &self.recency, keep: &[] }
     }
 
-    fn known(&self) -> Option<Arc<Known>> {
+    fn known(&self) -> Option<Arc<Profiled>> {
         self.now.map(|now| Arc::clone(&self.flows.get(now).known))
     }
 
     /// The position of an object in the running program's recording.
-    fn item(&self, known: &Known, object: ObjectId) -> Option<usize> {
+    fn item(&self, known: &Profiled, object: ObjectId) -> Option<usize> {
         known.recording.find(self.recorder.key(object)?)
     }
 }
@@ -300,7 +309,7 @@ impl Policy for Sentinel {
         }
         self.profiled += 1;
         let page = self.page(m);
-        let learned = self.flows.learn(recording, m, page, self.length);
+        let learned = self.flows.learn(recording, m, page, self.ways);
         self.flows.touch(learned);
         self.now = Some(learned);
         self.begin(m)

@@ -3,7 +3,7 @@
 //! A long-lived object stays in fast memory from one use to the next if that is in the same interval or the one after
 //! it; else it leaves right after the use, in the middle of the interval. What an interval needs is fetched from the
 //! beginning of the interval before it, the most accessed first, and where there is no room yet, as soon as others have
-//! left. The profile says who is there when, so room is worked out ahead (`room.rs`): the reserved zone comes first, then
+//! left. The profile says who is there when, so room is worked out ahead (`addresses.rs`): the reserved zone comes first, then
 //! what kernels make, then what is fetched. What finds no room stays in slow memory for that time (the paper's Case 2).
 //!
 //! Small objects that share pages come and go together, as pages do: a [`Unit`] is one object, or all of such a group.
@@ -15,8 +15,8 @@ use tiercel_core::Bytes;
 use tiercel_profile::sharing::Layout;
 use tiercel_workload::intervals::Interval;
 
+use super::addresses::{Addresses, Claim};
 use super::interval::intervals;
-use super::room::Room;
 use crate::recording::Recording;
 
 /// Objects that come and go together.
@@ -98,6 +98,19 @@ struct Stay {
     from: i64,
     last: i64,
     offset: Bytes,
+    claim: Claim,
+    /// Whether it is copied away when it leaves.
+    copied: bool,
+}
+
+/// When an object leaves fast memory that the rest of an interval and the next one do not need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leaving {
+    /// At once, whoever wants its room: the words of section IV-D.
+    #[default]
+    AtOnce,
+    /// Where its room is wanted: the shorter it is away, the sooner it stays.
+    ForOthers,
 }
 
 /// Who is in fast memory when.
@@ -150,6 +163,7 @@ impl Schedule {
         length: u32,
         fast: Bytes,
         waits: bool,
+        leaving: Leaving,
     ) -> Schedule {
         let intervals = intervals(recording, length);
         let steps = recording.moments.len();
@@ -180,18 +194,21 @@ impl Schedule {
         let mut urgent = BTreeSet::new();
         for _ in 0..if waits { ROUNDS } else { 0 } {
             let before = urgent.len();
-            urgent.extend(schedule.clone().admit(fast, waits, &urgent));
+            urgent.extend(schedule.clone().admit(fast, waits, &urgent).0);
             if urgent.len() == before {
                 break;
             }
         }
-        schedule.admit(fast, waits, &urgent);
+        let (_, mut room) = schedule.admit(fast, waits, &urgent);
+        if leaving == Leaving::ForOthers {
+            schedule.stay_on(&mut room);
+        }
         schedule
     }
 
-    /// Finds room for as many wishes as possible, use by use for the urgent ones; says which found none.
-    fn admit(&mut self, fast: Bytes, waits: bool, urgent: &BTreeSet<usize>) -> Vec<usize> {
-        let mut room = Room::new(fast, &self.reserved);
+    /// Finds room for as many wishes as possible, use by use for the urgent ones; says which found none, and what room is left.
+    fn admit(&mut self, fast: Bytes, waits: bool, urgent: &BTreeSet<usize>) -> (Vec<usize>, Addresses) {
+        let mut room = Addresses::new(fast, &self.reserved);
         let wishes: Vec<Wish> = (0..self.units.len()).flat_map(|unit| self.wishes(unit)).collect();
         for wish in &wishes {
             if wish.last - wish.first < self.steps() - 1 {
@@ -219,7 +236,72 @@ impl Schedule {
                 failed.push(at);
             }
         }
-        failed
+        (failed, room)
+    }
+
+    /// Lets units stay between two stays where there is room for it, those first that would be away for the fewest kernels.
+    fn stay_on(&mut self, room: &mut Addresses) {
+        let steps = self.steps();
+        let mut pauses: Vec<(i64, usize, i64)> = Vec::new();
+        for (unit, stays) in self.stays.iter_mut().enumerate() {
+            stays.sort_by_key(|stay| stay.from);
+            let following = stays.iter().skip(1).map(|stay| stay.from);
+            // What outlives the iteration comes back in the next one.
+            let again =
+                stays.first().map(|stay| stay.from + steps).filter(|_| self.units[unit].birth.is_none());
+            for (stay, next) in stays.iter().zip(following.chain(again)) {
+                if next > stay.last + 1 {
+                    pauses.push((next - stay.last, unit, stay.last));
+                }
+            }
+        }
+        pauses.sort_unstable();
+        for (_, unit, last) in pauses {
+            self.stay_through(unit, last, room);
+        }
+    }
+
+    /// Makes one stay of the one that ends with this kernel and the one after it, if there is room.
+    fn stay_through(&mut self, unit: usize, last: i64, room: &mut Addresses) {
+        let (steps, size) = (self.steps(), self.units[unit].size);
+        let stays = &self.stays[unit];
+        let same = |stay: &Stay| (stay.last - last).rem_euclid(steps) == 0;
+        let Some(at) = stays.iter().position(same) else { return };
+        let (next, only) = ((at + 1) % stays.len(), stays.len() == 1);
+        let (early, late) = (stays[at], stays[next]);
+        let end = match () {
+            _ if only => early.from + steps - 1,
+            _ if next > at => late.last,
+            _ => late.last + steps,
+        };
+        // Of one that would hold its place for longer than an iteration there are two at once.
+        if end - early.from >= steps {
+            return;
+        }
+        room.set_gone(early.claim, true);
+        room.set_gone(late.claim, true);
+        let Some((offset, claim)) = room.take(early.from, end, size, late.copied) else {
+            room.set_gone(early.claim, false);
+            room.set_gone(late.claim, false);
+            return;
+        };
+        let step = |kernel: i64| kernel.rem_euclid(steps) as usize;
+        self.leaves[step(early.last)].retain(|other| *other != unit);
+        if !only {
+            let comes = |fetch: &Fetch| fetch.unit == unit && fetch.offset == late.offset;
+            self.fetches[step(late.from)].retain(|fetch| !comes(fetch));
+        }
+        let first = self.fetches[step(early.from)].iter_mut();
+        for fetch in first.filter(|fetch| fetch.unit == unit && fetch.offset == early.offset) {
+            fetch.offset = offset;
+        }
+        let stays = &mut self.stays[unit];
+        stays[at] = Stay { last: end, offset, claim, ..late };
+        stays[at].from = early.from;
+        if !only {
+            stays.remove(next);
+        }
+        stays.sort_by_key(|stay| stay.from);
     }
 
     /// The kernels of a wish, counted as the wish counts them.
@@ -231,7 +313,7 @@ impl Schedule {
 
     /// Finds room for a wish in parts, between which the unit leaves and comes back: as few as possible, or one for each use.
     /// Says whether every kernel finds it there.
-    fn grant_parts(&mut self, wish: &Wish, uses: &[i64], room: &mut Room, single: bool) -> bool {
+    fn grant_parts(&mut self, wish: &Wish, uses: &[i64], room: &mut Addresses, single: bool) -> bool {
         if uses.len() < 2 {
             return self.grant(&Wish { piece: true, ..*wish }, room, true);
         }
@@ -310,13 +392,13 @@ impl Schedule {
     }
 
     /// Finds room for a wish: from its birth on, or from the earliest moment at which it can be fetched.
-    fn grant(&mut self, wish: &Wish, room: &mut Room, waits: bool) -> bool {
+    fn grant(&mut self, wish: &Wish, room: &mut Addresses, waits: bool) -> bool {
         let size = self.units[wish.unit].size;
         let (earliest, until) = if wish.born { (wish.first, wish.first) } else { self.window(wish, waits) };
         let found = room.earliest(earliest, until.max(earliest), wish.last, size);
         let placed = found.and_then(|from| Some((from, room.take(from, wish.last, size, wish.copied)?)));
-        let Some((from, offset)) = placed else { return false };
-        self.stays[wish.unit].push(Stay { from, last: wish.last, offset });
+        let Some((from, (offset, claim))) = placed else { return false };
+        self.stays[wish.unit].push(Stay { from, last: wish.last, offset, claim, copied: wish.copied });
         if !wish.born {
             let until = (until + 1).rem_euclid(self.steps()) as usize;
             let from = from.rem_euclid(self.steps()) as usize;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiercel_core::{Backing, Bandwidth, Beside, Bytes};
+use tiercel_core::{Backing, Bandwidth, Bytes, Detached};
 use tiercel_kernels::{Library, prepare};
 use tiercel_policies::by_name;
 use tiercel_train::{Data, Images, Pictures, Schedule, Settings, Synthetic, Task, Trainer, room};
@@ -15,13 +15,13 @@ pub fn train(program: Program) -> (Vec<u32>, u64) {
 
 /// The same on a machine that runs kernels beside others.
 #[allow(dead_code)] // Not every test has such kernels.
-pub fn train_beside(program: Program) -> (Vec<u32>, u64) {
-    train_on(program, Some(Beside { bandwidth: Bandwidth::gb(1.0), threads: 0 }))
+pub fn train_detached(program: Program) -> (Vec<u32>, u64) {
+    train_on(program, Some(Detached { bandwidth: Bandwidth::gb(1.0), threads: 0 }))
 }
 
-fn train_on(program: Program, beside: Option<Beside>) -> (Vec<u32>, u64) {
+fn train_on(program: Program, detached: Option<Detached>) -> (Vec<u32>, u64) {
     let task = Task::new(program, 4, |program| prepare(program, 2));
-    let mut trainer = trainer(&task, Box::new(Synthetic), beside);
+    let mut trainer = trainer(&task, Box::new(Synthetic), detached);
     (losses(&mut trainer), trainer.digest().expect("weights"))
 }
 
@@ -43,10 +43,10 @@ pub fn lessons(task: &Task, from: Option<&Path>, to: &Path) -> (Vec<u32>, f64) {
     (losses, trainer.evaluate().expect("it is judged").expect("by something").loss)
 }
 
-fn trainer(task: &Task, data: Box<dyn Data>, beside: Option<Beside>) -> Trainer<'_, Library> {
+fn trainer(task: &Task, data: Box<dyn Data>, detached: Option<Detached>) -> Trainer<'_, Library> {
     let trace = &task.training.trace;
     let mut machine = room::machine(trace, room::ample(trace, Bytes::kib(4)), Backing::Dram);
-    machine.beside = beside;
+    machine.detached = detached;
     let policy = by_name("fast-only").expect("built in");
     let settings = Settings { seed: 1, schedule: Schedule::Constant, lookahead: 0 };
     let library = |program: &_| Library::new(program, 2);

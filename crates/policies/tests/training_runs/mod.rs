@@ -37,7 +37,7 @@ impl Home {
 }
 
 /// A network of the registry as a task.
-pub fn net(name: &str, options: nets::Options) -> Task {
+pub fn net(name: &str, options: nets::NetOptions) -> Task {
     let net = nets::find(name).expect("a network");
     task(net.build(&options).expect("it fits"), net.batch(&options))
 }

@@ -207,7 +207,7 @@ mod tests {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside: false,
+            detached: false,
             factor: 1.0,
             repeat: None,
             derived: Default::default(),

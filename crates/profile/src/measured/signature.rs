@@ -112,7 +112,7 @@ mod tests {
     use tiercel_workload::nets;
 
     fn program(net: &str) -> Program {
-        let options = nets::Options { batch: Some(4), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(4), ..nets::NetOptions::default() };
         prepare(nets::find(net).expect("built in").build(&options).expect("sound"), 2)
     }
 

@@ -395,7 +395,7 @@ mod tests {
     /// What is derived for an emulated tier is what is measured there, in placements that nobody measures.
     #[test]
     fn the_emulation_charges_what_is_derived() {
-        let options = nets::Options { batch: Some(256), ..nets::Options::default() };
+        let options = nets::NetOptions { batch: Some(256), ..nets::NetOptions::default() };
         let program = prepare(nets::find("mlp").expect("built in").build(&options).expect("sound"), 1);
         let machine = machines::named("dram-throttled").expect("it ships");
         let all = signatures(&program, Bytes::ZERO);

@@ -112,7 +112,7 @@ fn pair(ends: [&Tier; 2], size: Bytes, threads: u32) -> Machine {
         links: vec![link(0, 1), link(1, 0)],
         buses: Vec::new(),
         compute: Default::default(),
-        beside: None,
+        detached: None,
         kernels: None,
     }
 }

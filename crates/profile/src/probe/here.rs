@@ -33,7 +33,7 @@ pub(crate) fn host() -> String {
 
 /// This machine as far as it is known.
 #[derive(Debug)]
-pub struct Known {
+pub struct ThisMachine {
     /// The machine.
     pub machine: Machine,
     /// Why what was measured now could not be kept for the next time.
@@ -41,7 +41,7 @@ pub struct Known {
 }
 
 /// This machine, from the file where it has been measured before.
-pub fn machine(note: impl FnMut(&str)) -> Result<Known, ProbeError> {
+pub fn machine(note: impl FnMut(&str)) -> Result<ThisMachine, ProbeError> {
     machine_at(&path(), || Backing::File(spare().display().to_string()), note)
 }
 
@@ -62,7 +62,7 @@ pub fn path_with(slow: &Backing) -> PathBuf {
 }
 
 /// This machine with another slow memory behind its own: a file in a folder, or memory that is slowed down.
-pub fn machine_with(slow: &Backing, note: impl FnMut(&str)) -> Result<Known, ProbeError> {
+pub fn machine_with(slow: &Backing, note: impl FnMut(&str)) -> Result<ThisMachine, ProbeError> {
     let slow = match slow {
         Backing::File(path) => Backing::File(folder_of(Path::new(path))?.0.display().to_string()),
         other => other.clone(),
@@ -74,7 +74,7 @@ fn machine_at(
     path: &Path,
     slow: impl FnOnce() -> Backing,
     note: impl FnMut(&str),
-) -> Result<Known, ProbeError> {
+) -> Result<ThisMachine, ProbeError> {
     let kept = match std::fs::read_to_string(path) {
         Ok(text) => Some(Machine::parse(&text).map_err(|error| ProbeError::Kept {
             what: "what was measured of this machine cannot be read; remove",
@@ -86,7 +86,7 @@ fn machine_at(
     if let Some(machine) = kept.clone()
         && !worth_another(&machine, age(path), || quiet::wait(Duration::ZERO))
     {
-        return Ok(Known { machine, unkept: None });
+        return Ok(ThisMachine { machine, unkept: None });
     }
     let found = probe(&Settings { slow: Some(slow()) }, note)?;
     // What was found beside more of others than before is no better; it is kept as the latest try all the same.
@@ -96,7 +96,7 @@ fn machine_at(
         _ => found.machine,
     };
     let unkept = keep_at(path, &machine).err();
-    Ok(Known { machine, unkept })
+    Ok(ThisMachine { machine, unkept })
 }
 
 /// How long ago a file was written.

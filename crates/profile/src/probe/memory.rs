@@ -86,7 +86,7 @@ fn alone(name: &str, backing: &Backing, size: Bytes) -> Machine {
         links: Vec::new(),
         buses: Vec::new(),
         compute: Default::default(),
-        beside: None,
+        detached: None,
         kernels: None,
     }
 }

@@ -156,7 +156,7 @@ pub fn probe(settings: &Settings, mut note: impl FnMut(&str)) -> Result<Found, P
         contention: 1.0,
         buses: Vec::new(),
         compute: Compute { others, ..Compute::new(cores, gflops) },
-        beside: None,
+        detached: None,
         tiers,
         links,
         kernels: None,

@@ -248,8 +248,8 @@ fn timeline_lanes(
     let mut all = Lanes { window, view, budget, lanes: Vec::new(), kinds: Vec::new(), count };
     let bar = |span, kind, label| Bar { span: within(span, window), row: 0, kind, label, bytes: 0, count: 1 };
 
-    let mut kernels = |beside: bool| -> Vec<Bar> {
-        let shown = run.kernels.iter().filter(|k| k.beside == beside && meets(k.span, window));
+    let mut kernels = |detached: bool| -> Vec<Bar> {
+        let shown = run.kernels.iter().filter(|k| k.detached == detached && meets(k.span, window));
         shown
             .map(|k| {
                 let phase = run.kernel(k.step).map(|kernel| kernel.phase.as_str());

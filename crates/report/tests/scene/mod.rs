@@ -51,7 +51,7 @@ pub fn play<W: World + 'static>(
 
 /// A built-in network with a small batch.
 pub fn network(name: &str, batch: u64) -> Trace {
-    let options = nets::Options { batch: Some(batch), ..nets::Options::default() };
+    let options = nets::NetOptions { batch: Some(batch), ..nets::NetOptions::default() };
     nets::find(name).expect("a built-in network").build(&options).expect("it builds").trace
 }
 

@@ -48,7 +48,7 @@ pub struct Host {
     /// How much was done beside kernels and copies so far.
     jobs: u64,
     /// Whether the machine runs kernels beside others.
-    beside: bool,
+    detached: bool,
 }
 
 impl Host {
@@ -73,7 +73,7 @@ impl Host {
         let mut engine = Engine::new(Tiers::new(tiers), &lanes);
         windows.into_iter().for_each(|(lane, window)| engine.limit(lane, window));
         let threads = lanes.into_iter().map(|(threads, _)| threads).collect();
-        Ok(Host { engine, threads, jobs: 0, beside: machine.beside.is_some() })
+        Ok(Host { engine, threads, jobs: 0, detached: machine.detached.is_some() })
     }
 
     /// From now on so many threads copy on each link at once, and no more than it was opened with.
@@ -84,8 +84,8 @@ impl Host {
     }
 
     /// Whether kernels may run beside others.
-    pub fn runs_beside(&self) -> bool {
-        self.beside
+    pub fn runs_detached(&self) -> bool {
+        self.detached
     }
 
     /// Has a thread of its own do something beside kernels and copies, one such thing after the other. Throttled tiers are

@@ -75,7 +75,7 @@ impl Pass {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside: false,
+            detached: false,
             factor: 1.0,
             repeat: Some(Repeat::Once),
             derived: Default::default(),

@@ -119,8 +119,11 @@ impl<'a> Bench<'a> {
 
 /// A network at a batch.
 pub(super) fn program((name, batch): Net) -> Program {
-    let options =
-        nets::Options { batch: Some(batch), optimizer: Some(Optimizer::SGD), ..nets::Options::default() };
+    let options = nets::NetOptions {
+        batch: Some(batch),
+        optimizer: Some(Optimizer::SGD),
+        ..nets::NetOptions::default()
+    };
     let net = nets::find(name).expect("a built-in network");
     net.build(&options).expect("a size that the paper used")
 }

@@ -13,6 +13,7 @@ mod autotm;
 mod bench;
 mod cachedarrays;
 mod dynn_offload;
+pub mod hm_ann;
 mod hm_keeper;
 mod redl;
 mod sentinel;

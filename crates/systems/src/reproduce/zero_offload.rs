@@ -6,7 +6,7 @@
 use super::bench::{Bench, row};
 use super::{Claim, Paper, Row};
 use crate::zero::choices::{least_moved, valid};
-use crate::zero::memory::{Room, Way, largest};
+use crate::zero::memory::{LeftOnGpu, Way, largest};
 use crate::zero::steps::{PASS, Rates, SEPARATE, System, seconds};
 use crate::zero::{Gpt, SEQUENCE};
 
@@ -127,7 +127,7 @@ fn choices() -> Vec<Row> {
 fn scale() -> Vec<Row> {
     let place = "Section 5.6.2, Figure 5.7: the largest model";
     let gib = f64::from(1 << 30);
-    let room = |gpus| Room { gpu: 32.0 * gib, host: 1.5e12, gpus };
+    let room = |gpus| LeftOnGpu { gpu: 32.0 * gib, host: 1.5e12, gpus };
     let shape = |hidden, batch| Gpt { layers: 1, hidden, batch };
     let line = |what: &str, claim, way, shape, gpus| {
         row(what, place, claim, Ok(largest(way, shape, room(gpus)) / 1e9), "B parameters")

@@ -23,7 +23,7 @@ pub enum Way {
 
 /// The memory of a machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Room {
+pub struct LeftOnGpu {
     /// Of one GPU.
     pub gpu: f64,
     /// Of the host.
@@ -64,7 +64,7 @@ pub fn on_host(way: Way, model: Gpt) -> f64 {
 }
 
 /// The most parameters that a machine trains with blocks of this width, one block more at a time.
-pub fn largest(way: Way, shape: Gpt, room: Room) -> f64 {
+pub fn largest(way: Way, shape: Gpt, room: LeftOnGpu) -> f64 {
     let fits = |layers: &u64| {
         let model = Gpt { layers: *layers, ..shape };
         on_gpu(way, model, room.gpus) <= room.gpu && on_host(way, model) <= room.host

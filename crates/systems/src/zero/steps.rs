@@ -73,106 +73,134 @@ impl Clock {
 
 /// The seconds of a step in the steady state, with `batch` sequences in all on `gpus` GPUs.
 pub fn seconds(system: System, model: Gpt, rates: Rates, gpus: u64, batch: u64) -> f64 {
+    let step = Step::new(system, model, rates, gpus, batch);
     let mut clock = Clock::default();
     let (mut ended, mut before, mut ready, mut late) = (0.0, 0.0, 0.0, None);
     for _ in 0..4 {
         before = ended;
-        let (done, next, updated) = step(&mut clock, system, model, rates, gpus, batch, ready, late);
-        (ended, ready, late) = (done, next, updated);
+        let passed = step.pass(&mut clock, ready, late);
+        (ended, ready, late) = step.update(&mut clock, passed);
     }
     ended - before
 }
 
-/// One step: when it has ended, when the next forward pass may begin, and when a delayed update will have been computed.
-#[allow(clippy::too_many_arguments)]
-fn step(
-    clock: &mut Clock,
+/// What every step of a run has in common; times are in seconds.
+struct Step {
     system: System,
-    model: Gpt,
     rates: Rates,
-    gpus: u64,
-    batch: u64,
-    ready: f64,
-    late: Option<f64>,
-) -> (f64, f64, Option<f64>) {
-    let (ranks, nodes) = (gpus as f64, gpus.div_ceil(rates.node) as f64);
-    let blocks = model.layers;
-    let size = model.parameters() / blocks as f64;
-    let share = batch.div_ceil(gpus);
-    let passes = share.div_ceil(model.batch);
-    let tokens = share as f64 / passes as f64 * SEQUENCE;
-    let forward = 2.0 * size * tokens / rates.gpu;
-    // A reduction or a gathering of a block: within nodes, and between them where there are several.
-    let collective = if gpus == 1 {
-        0.0
-    } else {
+    ranks: f64,
+    nodes: f64,
+    blocks: u64,
+    /// Parameters of a block.
+    size: f64,
+    /// Forward and backward passes of a step.
+    passes: u64,
+    /// The forward pass of a block.
+    forward: f64,
+    /// A reduction or a gathering of a block: within nodes, and between them where there are several.
+    collective: f64,
+}
+
+/// When the passes of a step have ended.
+struct Passed {
+    /// All gradients are where they are updated.
+    computed: f64,
+    /// All parameters of a delayed update are there.
+    returned: f64,
+}
+
+impl Step {
+    fn new(system: System, model: Gpt, rates: Rates, gpus: u64, batch: u64) -> Step {
+        let (ranks, nodes) = (gpus as f64, gpus.div_ceil(rates.node) as f64);
+        let blocks = model.layers;
+        let size = model.parameters() / blocks as f64;
+        let share = batch.div_ceil(gpus);
+        let passes = share.div_ceil(model.batch);
+        let tokens = share as f64 / passes as f64 * SEQUENCE;
+        let forward = 2.0 * size * tokens / rates.gpu;
         let near = 2.0 * size * (ranks - 1.0) / ranks / rates.near;
-        if nodes > 1.0 { near.max(2.0 * size * (nodes - 1.0) / nodes / rates.far) } else { near }
-    };
-    let synchronous = system == System::Layers;
-    let mut now = ready;
-    let mut arrived = ready;
-    let back = |clock: &mut Clock, after: f64| {
-        let copied = clock.task(Device::Back, 2.0 * size / ranks / rates.back, after);
-        clock.task(Device::Network, collective, copied)
-    };
-    let mut returned = ready;
-    for pass in 0..passes {
-        for _ in 0..blocks {
-            let there =
-                if synchronous { clock.task(Device::Back, 2.0 * size / rates.back, now) } else { now };
-            now = clock.task(Device::Gpu, forward, there);
-        }
-        // The backward pass computes each block once more.
-        for _ in 0..blocks {
-            let there =
-                if synchronous { clock.task(Device::Back, 2.0 * size / rates.back, now) } else { now };
-            now = clock.task(Device::Gpu, 3.0 * forward, there);
-            let reduced = clock.task(Device::Network, collective, now);
-            if system != System::Zero2 {
-                arrived = arrived.max(clock.task(Device::Out, 2.0 * size / ranks / rates.out, reduced));
-            } else {
-                arrived = arrived.max(reduced);
-            }
-            // No pass wants this block's parameters any more: those updated beside the passes take their place.
-            if let Some(late) = late.filter(|_| pass + 1 == passes) {
-                returned = returned.max(back(clock, now.max(late)));
-            }
+        let collective = match nodes > 1.0 {
+            _ if gpus == 1 => 0.0,
+            true => near.max(2.0 * size * (nodes - 1.0) / nodes / rates.far),
+            false => near,
+        };
+        Step { system, rates, ranks, nodes, blocks, size, passes, forward, collective }
+    }
+
+    /// The parameters of a block come back from the host and are gathered: when they are there.
+    fn back(&self, clock: &mut Clock, after: f64) -> f64 {
+        let copied = clock.task(Device::Back, 2.0 * self.size / self.ranks / self.rates.back, after);
+        clock.task(Device::Network, self.collective, copied)
+    }
+
+    /// The parameters of a block are where a kernel finds them.
+    fn there(&self, clock: &mut Clock, now: f64) -> f64 {
+        match self.system {
+            System::Layers => clock.task(Device::Back, 2.0 * self.size / self.rates.back, now),
+            _ => now,
         }
     }
-    let computed = now.max(arrived);
-    // What a node's processor has to update of each block.
-    let on_host = PASS * size / nodes / rates.host;
-    match system {
-        System::Zero2 => {
-            let mut end = computed;
-            for _ in 0..blocks {
-                end = clock.task(Device::Gpu, PASS * size / ranks / rates.hbm, end);
-                end = clock.task(Device::Network, collective, end);
+
+    /// Forward and backward passes, from when parameters are ready; `late`: when a delayed update has been computed.
+    fn pass(&self, clock: &mut Clock, ready: f64, late: Option<f64>) -> Passed {
+        let (mut now, mut arrived, mut returned) = (ready, ready, ready);
+        for pass in 0..self.passes {
+            for _ in 0..self.blocks {
+                let there = self.there(clock, now);
+                now = clock.task(Device::Gpu, self.forward, there);
             }
-            (end, end, None)
-        }
-        System::Layers => {
-            let mut end = computed;
-            for _ in 0..blocks {
-                let there = clock.task(Device::Back, 12.0 * size / rates.back, computed);
-                let updated = clock.task(Device::Gpu, SEPARATE * size / rates.hbm, there);
-                end = clock.task(Device::Out, 12.0 * size / rates.out, updated);
+            // The backward pass computes each block once more.
+            for _ in 0..self.blocks {
+                let there = self.there(clock, now);
+                now = clock.task(Device::Gpu, 3.0 * self.forward, there);
+                let reduced = clock.task(Device::Network, self.collective, now);
+                let out = 2.0 * self.size / self.ranks / self.rates.out;
+                arrived = arrived.max(match self.system {
+                    System::Zero2 => reduced,
+                    _ => clock.task(Device::Out, out, reduced),
+                });
+                // No pass wants this block's parameters any more: those updated beside the passes take their place.
+                if let Some(late) = late.filter(|_| pass + 1 == self.passes) {
+                    returned = returned.max(self.back(clock, now.max(late)));
+                }
             }
-            (end, end, None)
         }
-        System::Offload { delayed } => {
-            if delayed {
-                let end = computed.max(returned);
-                let updated = clock.task(Device::Host, on_host * blocks as f64, computed);
+        Passed { computed: now.max(arrived), returned }
+    }
+
+    /// The update: when the step has ended, when the next forward pass may begin, and when a delayed update will have been
+    /// computed.
+    fn update(&self, clock: &mut Clock, Passed { computed, returned }: Passed) -> (f64, f64, Option<f64>) {
+        let Step { size, rates, .. } = self;
+        // What a node's processor has to update of each block.
+        let on_host = PASS * size / self.nodes / rates.host;
+        let mut end = computed;
+        match self.system {
+            System::Zero2 => {
+                for _ in 0..self.blocks {
+                    end = clock.task(Device::Gpu, PASS * size / self.ranks / rates.hbm, end);
+                    end = clock.task(Device::Network, self.collective, end);
+                }
+            }
+            System::Layers => {
+                for _ in 0..self.blocks {
+                    let there = clock.task(Device::Back, 12.0 * size / rates.back, computed);
+                    let updated = clock.task(Device::Gpu, SEPARATE * size / rates.hbm, there);
+                    end = clock.task(Device::Out, 12.0 * size / rates.out, updated);
+                }
+            }
+            System::Offload { delayed: true } => {
+                end = end.max(returned);
+                let updated = clock.task(Device::Host, on_host * self.blocks as f64, computed);
                 return (end, end, Some(updated));
             }
-            let mut end = computed;
-            for _ in 0..blocks {
-                let updated = clock.task(Device::Host, on_host, computed);
-                end = end.max(back(clock, updated));
+            System::Offload { delayed: false } => {
+                for _ in 0..self.blocks {
+                    let updated = clock.task(Device::Host, on_host, computed);
+                    end = end.max(self.back(clock, updated));
+                }
             }
-            (end, end, None)
         }
+        (end, end, None)
     }
 }

@@ -9,39 +9,18 @@ pub(super) type Form = (Shape, DType);
 /// The forms of the results of `op`, less those that are changed in place, or a sentence that says what does not
 /// fit.
 pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
-    let need = |n: usize| {
-        if operands.len() < n {
-            Err(format!("needs {n} operands and has {}", operands.len()))
-        } else {
-            Ok(())
-        }
-    };
-    need(match op {
-        Op::Fill { .. } => 0,
-        Op::Conv(_)
-        | Op::Linear
-        | Op::MatMul { .. }
-        | Op::Add
-        | Op::Mul
-        | Op::CrossEntropy
-        | Op::BinaryCrossEntropy
-        | Op::MeanSquare
-        | Op::Embedding { .. } => 2,
-        Op::BatchNorm { .. } => 5,
-        Op::LayerNorm { .. } | Op::Attention(_) => 3,
-        Op::LstmCell => 6,
-        _ => 1,
-    })?;
+    let least = least_operands(op);
+    if operands.len() < least {
+        return Err(format!("needs {least} operands and has {}", operands.len()));
+    }
     let (x, dtype) = operands.first().copied().unwrap_or((Shape::from([]), DType::F32));
     let second = operands.get(1).map_or(x, |o| o.0);
     let one = |shape: Shape| Ok(vec![(shape, dtype)]);
     match op {
         Op::Conv(conv) => {
-            bias(
-                operands,
-                2,
-                if conv.transposed { second.dim(1).saturating_mul(conv.groups) } else { second.dim(0) },
-            )?;
+            let features =
+                if conv.transposed { second.dim(1).saturating_mul(conv.groups) } else { second.dim(0) };
+            bias(operands, 2, features)?;
             one(convolved(conv, x, second)?)
         }
         Op::Linear => {
@@ -52,48 +31,18 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
             one(x.with(x.rank() - 1, second.dim(0)))
         }
         Op::MatMul { transpose_a, transpose_b } => one(multiplied(x, *transpose_a, second, *transpose_b)?),
-        Op::BatchNorm { .. } => {
-            if x.rank() < 2 || operands[1..5].iter().any(|o| o.0.elements() != x.dim(1)) {
-                return Err(format!("input {x} does not have {} channels", second.elements()));
-            }
-            let channels = Shape::from([x.dim(1)]);
-            Ok(vec![(x, dtype), (channels, DType::F32), (channels, DType::F32)])
-        }
-        Op::LayerNorm { .. } => {
-            if x.rank() < 1 || operands[1..3].iter().any(|o| o.0.elements() != x.last()) {
-                return Err(format!("input {x} does not end in {} features", second.elements()));
-            }
-            let rows = Shape::from([x.elements() / x.last().max(1)]);
-            Ok(vec![(x, dtype), (rows, DType::F32), (rows, DType::F32)])
-        }
+        Op::BatchNorm { .. } => batch_normed(operands),
+        Op::LayerNorm { .. } => layer_normed(operands),
         Op::ResponseNorm(_) | Op::Activate(_) | Op::Scale { .. } | Op::Dropout { .. } | Op::Softmax => one(x),
         Op::Pool(pool) => one(pooled(pool, x)?),
         Op::GlobalPool => {
             image(x)?;
             one(Shape::from([x.dim(0), x.dim(1), 1, 1]))
         }
-        Op::Add | Op::Mul => {
-            if broadcasts(second, x) {
-                one(x)
-            } else {
-                Err(format!("{second} does not broadcast to {x}"))
-            }
-        }
-        Op::Concat { axis } => {
-            let mut extent = 0u64;
-            for (shape, _) in operands {
-                if *axis >= shape.rank() || shape.with(*axis, 1) != x.with(*axis, 1) {
-                    return Err(format!("{shape} does not line up with {x} on axis {axis}"));
-                }
-                extent = extent.saturating_add(shape.dim(*axis));
-            }
-            one(x.with(*axis, extent))
-        }
-        Op::Slice { axis, start, length } => {
-            if *axis >= x.rank() || *length == 0 || start.saturating_add(*length) > x.dim(*axis) {
-                return Err(format!("no range {start}..+{length} on axis {axis} of {x}"));
-            }
-            one(x.with(*axis, *length))
+        Op::Add | Op::Mul if broadcasts(second, x) => one(x),
+        Op::Add | Op::Mul => Err(format!("{second} does not broadcast to {x}")),
+        Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Transpose { .. } => {
+            one(arranged(op, operands)?)
         }
         Op::Split { axis, sizes } => {
             let sum = sizes.iter().fold(0u64, |sum, s| sum.saturating_add(*s));
@@ -101,21 +50,6 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
                 return Err(format!("pieces of {sizes:?} do not make up axis {axis} of {x}"));
             }
             Ok(sizes.iter().map(|s| (x.with(*axis, *s), dtype)).collect())
-        }
-        Op::Pad { axis, before, after } => {
-            if *axis >= x.rank() {
-                return Err(format!("{x} has no axis {axis}"));
-            }
-            one(x.with(*axis, x.dim(*axis).saturating_add(*before).saturating_add(*after)))
-        }
-        Op::Transpose { order } => {
-            let mut seen: Vec<usize> = order.clone();
-            seen.sort_unstable();
-            if !seen.iter().copied().eq(0..x.rank()) {
-                return Err(format!("{order:?} is not an order of the axes of {x}"));
-            }
-            let dims: Vec<u64> = order.iter().map(|axis| x.dim(*axis)).collect();
-            one(Shape::new(&dims).unwrap_or(x))
         }
         Op::CrossEntropy => {
             if x.rank() < 1 || second.elements() != x.elements() / x.last().max(1) {
@@ -129,39 +63,9 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
             }
             Ok(vec![(Shape::from([]), DType::F32)])
         }
-        Op::Attention(attention) => {
-            let heads = attention.heads;
-            if x.rank() != 3 || operands[1..3].iter().any(|o| o.0 != x) {
-                return Err(format!("query {x}, key {second} and value differ or are not of three axes"));
-            }
-            if heads == 0 || x.dim(2) % heads != 0 {
-                return Err(format!("{heads} heads do not divide the width {}", x.dim(2)));
-            }
-            Ok(vec![(x, dtype), (Shape::from([x.dim(0), heads, x.dim(1), x.dim(1)]), dtype)])
-        }
-        Op::Embedding { bag } => {
-            let ids = second.dims();
-            let kept = if *bag { &ids[..ids.len().saturating_sub(1)] } else { ids };
-            let dims: Vec<u64> = kept.iter().copied().chain([x.last()]).collect();
-            match Shape::new(&dims) {
-                Some(shape) if x.rank() == 2 => one(shape),
-                _ => Err(format!("ids {second} cannot index a table {x}")),
-            }
-        }
-        Op::LstmCell => {
-            let (h, wx, wh) = (second, operands[3].0, operands[4].0);
-            let n = h.last();
-            let fits = x.rank() == 2
-                && h == Shape::from([x.dim(0), n])
-                && operands[2].0 == h
-                && wx == Shape::from([4 * n, x.dim(1)])
-                && wh == Shape::from([4 * n, n])
-                && operands[5].0 == Shape::from([4 * n]);
-            if !fits {
-                return Err(format!("input {x}, state {h} and weights {wx}, {wh} do not fit"));
-            }
-            Ok(vec![(h, dtype), (h, dtype), (Shape::from([x.dim(0), 4 * n]), dtype)])
-        }
+        Op::Attention(attention) => attended(attention.heads, operands),
+        Op::Embedding { bag } => one(looked_up(*bag, x, second)?),
+        Op::LstmCell => cell(operands),
         Op::DotInteraction => {
             if x.rank() != 2 || operands.iter().any(|o| o.0 != x) {
                 return Err(format!("features differ from {x} or are not of two axes"));
@@ -171,6 +75,113 @@ pub(super) fn results(op: &Op, operands: &[Form]) -> Result<Vec<Form>, String> {
         }
         other => Err(format!("{} is no forward kernel", other.name())),
     }
+}
+
+/// How many operands a kernel has at the least.
+fn least_operands(op: &Op) -> usize {
+    match op {
+        Op::Fill { .. } => 0,
+        Op::Conv(_) | Op::Linear | Op::MatMul { .. } | Op::Add | Op::Mul | Op::Embedding { .. } => 2,
+        Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MeanSquare => 2,
+        Op::LayerNorm { .. } | Op::Attention(_) => 3,
+        Op::BatchNorm { .. } => 5,
+        Op::LstmCell => 6,
+        _ => 1,
+    }
+}
+
+/// A batch norm: what it makes, and the means and spreads of channels.
+fn batch_normed(operands: &[Form]) -> Result<Vec<Form>, String> {
+    let (x, dtype) = operands[0];
+    if x.rank() < 2 || operands[1..5].iter().any(|o| o.0.elements() != x.dim(1)) {
+        return Err(format!("input {x} does not have {} channels", operands[1].0.elements()));
+    }
+    let channels = Shape::from([x.dim(1)]);
+    Ok(vec![(x, dtype), (channels, DType::F32), (channels, DType::F32)])
+}
+
+/// A layer norm: what it makes, and the means and spreads of rows.
+fn layer_normed(operands: &[Form]) -> Result<Vec<Form>, String> {
+    let (x, dtype) = operands[0];
+    if x.rank() < 1 || operands[1..3].iter().any(|o| o.0.elements() != x.last()) {
+        return Err(format!("input {x} does not end in {} features", operands[1].0.elements()));
+    }
+    let rows = Shape::from([x.elements() / x.last().max(1)]);
+    Ok(vec![(x, dtype), (rows, DType::F32), (rows, DType::F32)])
+}
+
+/// What a kernel makes that only moves numbers.
+fn arranged(op: &Op, operands: &[Form]) -> Result<Shape, String> {
+    let x = operands[0].0;
+    match op {
+        Op::Concat { axis } => {
+            let mut extent = 0u64;
+            for (shape, _) in operands {
+                if *axis >= shape.rank() || shape.with(*axis, 1) != x.with(*axis, 1) {
+                    return Err(format!("{shape} does not line up with {x} on axis {axis}"));
+                }
+                extent = extent.saturating_add(shape.dim(*axis));
+            }
+            Ok(x.with(*axis, extent))
+        }
+        Op::Slice { axis, start, length } => {
+            if *axis >= x.rank() || *length == 0 || start.saturating_add(*length) > x.dim(*axis) {
+                return Err(format!("no range {start}..+{length} on axis {axis} of {x}"));
+            }
+            Ok(x.with(*axis, *length))
+        }
+        Op::Pad { axis, .. } if *axis >= x.rank() => Err(format!("{x} has no axis {axis}")),
+        Op::Pad { axis, before, after } => {
+            Ok(x.with(*axis, x.dim(*axis).saturating_add(*before).saturating_add(*after)))
+        }
+        Op::Transpose { order } => {
+            let mut seen: Vec<usize> = order.clone();
+            seen.sort_unstable();
+            if !seen.iter().copied().eq(0..x.rank()) {
+                return Err(format!("{order:?} is not an order of the axes of {x}"));
+            }
+            let dims: Vec<u64> = order.iter().map(|axis| x.dim(*axis)).collect();
+            Ok(Shape::new(&dims).unwrap_or(x))
+        }
+        other => Err(format!("{} does more than move numbers", other.name())),
+    }
+}
+
+/// Attention: what it makes, and the scores of every head.
+fn attended(heads: u64, operands: &[Form]) -> Result<Vec<Form>, String> {
+    let (x, dtype) = operands[0];
+    if x.rank() != 3 || operands[1..3].iter().any(|o| o.0 != x) {
+        return Err(format!("query {x}, key {} and value differ or are not of three axes", operands[1].0));
+    }
+    if heads == 0 || x.dim(2) % heads != 0 {
+        return Err(format!("{heads} heads do not divide the width {}", x.dim(2)));
+    }
+    Ok(vec![(x, dtype), (Shape::from([x.dim(0), heads, x.dim(1), x.dim(1)]), dtype)])
+}
+
+/// Rows of a table by their ids; of a bag, the sum of those that the last axis names.
+fn looked_up(bag: bool, table: Shape, ids: Shape) -> Result<Shape, String> {
+    let all = ids.dims();
+    let kept = if bag { &all[..all.len().saturating_sub(1)] } else { all };
+    let dims: Vec<u64> = kept.iter().copied().chain([table.last()]).collect();
+    let shape = Shape::new(&dims).filter(|_| table.rank() == 2);
+    shape.ok_or_else(|| format!("ids {ids} cannot index a table {table}"))
+}
+
+/// A cell of an LSTM: its output, its state, and its gates.
+fn cell(operands: &[Form]) -> Result<Vec<Form>, String> {
+    let ((x, dtype), h) = (operands[0], operands[1].0);
+    let (wx, wh, n) = (operands[3].0, operands[4].0, h.last());
+    let fits = x.rank() == 2
+        && h == Shape::from([x.dim(0), n])
+        && operands[2].0 == h
+        && wx == Shape::from([4 * n, x.dim(1)])
+        && wh == Shape::from([4 * n, n])
+        && operands[5].0 == Shape::from([4 * n]);
+    if !fits {
+        return Err(format!("input {x}, state {h} and weights {wx}, {wh} do not fit"));
+    }
+    Ok(vec![(h, dtype), (h, dtype), (Shape::from([x.dim(0), 4 * n]), dtype)])
 }
 
 /// Whether `small` can be stretched to `large` by the usual rules: aligned at the end, extents equal or 1.

@@ -4,7 +4,7 @@
 //! the model proper: masked words are predicted with the word table itself, and the pooled vector serves as its own
 //! logits. 15 % of the positions are masked.
 
-use super::{Net, Options};
+use super::{Net, NetOptions};
 use crate::graph::{Activation, Builder, DType, Init, Op, Optimizer, ValueId};
 
 pub(super) const BERT_LARGE: Net = Net {
@@ -19,7 +19,7 @@ const WORDS: u64 = 30_522;
 /// What weights begin as.
 const SMALL: Init = Init::Normal(0.02);
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let length = options.sequence.unwrap_or(384);
     let width = options.width.unwrap_or(1024);
     let words = b.ids("words", [batch, length], WORDS);

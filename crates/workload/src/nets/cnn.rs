@@ -1,6 +1,6 @@
 //! A small convolutional network for small pictures in grey, such as handwritten digits.
 
-use super::{Net, Options, conv_norm};
+use super::{Net, NetOptions, conv_norm};
 use crate::graph::{Builder, ConvLayer, Optimizer};
 
 pub(super) const CNN: Net = Net {
@@ -11,7 +11,7 @@ pub(super) const CNN: Net = Net {
     write,
 };
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let side = options.image.unwrap_or(28);
     let width = options.width.unwrap_or(32);
     let mut x = b.input("images", [batch, 1, side, side]);

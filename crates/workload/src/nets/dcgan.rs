@@ -4,7 +4,7 @@
 //! The iteration is the usual one: the discriminator sees a batch of images and a batch of fakes and is updated; then
 //! it sees the same fakes again, and the generator is updated through it.
 
-use super::{Net, Options};
+use super::{Net, NetOptions};
 use crate::graph::{Activation, Builder, Conv, ConvLayer, Init, Op, Optimizer, Padding, ValueId};
 
 pub(super) const DCGAN: Net = Net {
@@ -18,7 +18,7 @@ pub(super) const DCGAN: Net = Net {
 /// Numbers that the generator starts from.
 const LATENT: u64 = 100;
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let side = options.image.unwrap_or(64);
     let width = options.width.unwrap_or(64);
     if !side.is_power_of_two() || !(8..=1024).contains(&side) {

@@ -6,7 +6,7 @@
 //! `densenet264-autotm` is the network as the authors of AutoTM wrote it for their measurements: each transition
 //! compresses to 64 channels instead of one half; convolutions have biases; the stem and the end have no batch norm.
 
-use super::{Net, Options, classify, conv_norm};
+use super::{Net, NetOptions, classify, conv_norm};
 use crate::graph::{Builder, ConvLayer, Padding, ValueId};
 
 pub(super) const DENSENET264: Net = Net {
@@ -27,7 +27,7 @@ pub(super) const DENSENET264_AUTOTM: Net = Net {
 
 const GROWTH: u64 = 32;
 
-fn write(b: &mut Builder, options: &Options, batch: u64, autotm: bool) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64, autotm: bool) {
     let side = options.image.unwrap_or(224);
     let conv = |channels, window| {
         let layer = ConvLayer::new(channels, window).same();

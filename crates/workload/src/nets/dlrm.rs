@@ -4,7 +4,7 @@
 //! A batch touches a handful of rows of tables that hold nearly all of the memory, and the update writes only those.
 //! `sequence` is the number of rows that each category looks up and sums, `words` the most rows that a table has.
 
-use super::{Net, Options};
+use super::{Net, NetOptions};
 use crate::graph::{Builder, Init, Op, Optimizer, ValueId};
 
 pub(super) const DLRM: Net = Net {
@@ -21,7 +21,7 @@ const ROWS: [u64; 26] = [
     5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let width = options.width.unwrap_or(16);
     let lookups = options.sequence.unwrap_or(1);
     let numbers = b.input("numbers", [batch, 13]);

@@ -4,7 +4,7 @@
 //! 64 features wide. Weights begin small (deviation 0.02), those that add to the main path smaller the more of them
 //! there are, as the paper has it. The number of words is a choice too: 256 for text by the byte. The word table serves as the last layer's weight too.
 
-use super::{Net, Options};
+use super::{Net, NetOptions};
 use crate::graph::{Activation, Builder, DType, Init, Op, Optimizer, ValueId};
 
 pub(super) const GPT2: Net = Net {
@@ -19,7 +19,7 @@ const WORDS: u64 = 50_257;
 /// What weights begin as.
 const SMALL: Init = Init::Normal(0.02);
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let length = options.sequence.unwrap_or(1024);
     let width = options.width.unwrap_or(768);
     let count = options.words.unwrap_or(WORDS);

@@ -1,6 +1,6 @@
 //! Inception-v3 (Szegedy et al., "Rethinking the Inception Architecture", 2015), without the auxiliary head.
 
-use super::{Net, Options, classify, conv_norm};
+use super::{Net, NetOptions, classify, conv_norm};
 use crate::graph::{Builder, ConvLayer, ValueId};
 
 pub(super) const INCEPTION_V3: Net = Net {
@@ -11,7 +11,7 @@ pub(super) const INCEPTION_V3: Net = Net {
     write,
 };
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let side = options.image.unwrap_or(299);
     let x = b.input("images", [batch, 3, side, side]);
     let x = unit(b, "stem.conv1", x, ConvLayer::new(32, 3).stride(2));

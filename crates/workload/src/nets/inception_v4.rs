@@ -3,7 +3,7 @@
 //! `inception-v4-autotm` is the network as the authors of AutoTM wrote it for their measurements: no batch norms at
 //! all, biases on the convolutions instead.
 
-use super::{Net, Options, classify, conv_norm};
+use super::{Net, NetOptions, classify, conv_norm};
 use crate::graph::{Builder, ConvLayer, ValueId};
 
 pub(super) const INCEPTION_V4: Net = Net {
@@ -31,7 +31,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn write(mut self, options: &Options, batch: u64) {
+    fn write(mut self, options: &NetOptions, batch: u64) {
         let side = options.image.unwrap_or(299);
         let mut x = self.b.input("images", [batch, 3, side, side]);
         x = self.stem(x);

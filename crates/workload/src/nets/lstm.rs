@@ -1,7 +1,7 @@
 //! A two-layer LSTM language model on the Penn Treebank (Zaremba et al., "Recurrent Neural Network Regularization",
 //! 2014), the medium model: 650 units, 35 steps, 10,000 words, unrolled.
 
-use super::{Net, Options};
+use super::{Net, NetOptions};
 use crate::graph::{Builder, Init, Op, Optimizer, ValueId};
 
 pub(super) const LSTM: Net = Net {
@@ -14,7 +14,7 @@ pub(super) const LSTM: Net = Net {
 
 const WORDS: u64 = 10_000;
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let steps = options.sequence.unwrap_or(35);
     let width = options.width.unwrap_or(650);
     if steps > 10_000 {

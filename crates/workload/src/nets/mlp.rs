@@ -1,6 +1,6 @@
 //! A multi-layer perceptron on flat images: the smallest network that trains, and as long as one likes.
 
-use super::{Net, Options};
+use super::{Net, NetOptions};
 use crate::graph::{Builder, Optimizer};
 
 pub(super) const MLP: Net = Net {
@@ -11,7 +11,7 @@ pub(super) const MLP: Net = Net {
     write,
 };
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let side = options.image.unwrap_or(28);
     let mut x = b.input("images", [batch, side.saturating_mul(side)]);
     for i in 0..options.depth.unwrap_or(3) {

@@ -1,6 +1,6 @@
 //! MobileNet-v1 (Howard et al., "MobileNets", 2017) of full width: depth-wise convolutions and 1x1 ones in turn.
 
-use super::{Net, Options, classify, conv_norm};
+use super::{Net, NetOptions, classify, conv_norm};
 use crate::graph::{Activation, Builder, ConvLayer};
 
 pub(super) const MOBILENET: Net = Net {
@@ -11,7 +11,7 @@ pub(super) const MOBILENET: Net = Net {
     write,
 };
 
-fn write(b: &mut Builder, options: &Options, batch: u64) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64) {
     let side = options.image.unwrap_or(224);
     let x = b.input("images", [batch, 3, side, side]);
     let x = conv_norm(b, "conv1", x, ConvLayer::new(32, 3).same().stride(2).no_bias());

@@ -20,7 +20,7 @@ mod vgg;
 
 /// What can be chosen of a network; what is `None` takes the network's own value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Options {
+pub struct NetOptions {
     /// Samples in a batch.
     pub batch: Option<u64>,
     /// Height and width of an image.
@@ -39,7 +39,7 @@ pub struct Options {
     /// How weights change.
     pub optimizer: Option<Optimizer>,
     /// How the graph becomes a trace.
-    pub schedule: schedule::Options,
+    pub schedule: schedule::ScheduleOptions,
 }
 
 /// A network that can be built by name.
@@ -51,21 +51,21 @@ pub struct Net {
     pub about: &'static str,
     /// Samples in a batch unless chosen otherwise.
     pub batch: u64,
-    /// The sizes that can be chosen beside the batch, by the names of [`Options`].
+    /// The sizes that can be chosen beside the batch, by the names of [`NetOptions`].
     pub takes: &'static [&'static str],
     /// Writes forward pass, backward pass and updates.
-    write: fn(&mut Builder, &Options, u64),
+    write: fn(&mut Builder, &NetOptions, u64),
 }
 
 impl Net {
     /// Samples in a batch under these options.
-    pub fn batch(&self, options: &Options) -> u64 {
+    pub fn batch(&self, options: &NetOptions) -> u64 {
         options.batch.unwrap_or(self.batch)
     }
 
     /// The sizes that are chosen in these options, and that the network does not have.
-    pub fn refused<'a>(&'a self, options: &Options) -> impl Iterator<Item = &'static str> + 'a {
-        let Options { image, sequence, depth, width, words, .. } = *options;
+    pub fn refused<'a>(&'a self, options: &NetOptions) -> impl Iterator<Item = &'static str> + 'a {
+        let NetOptions { image, sequence, depth, width, words, .. } = *options;
         let sizes =
             [("image", image), ("sequence", sequence), ("depth", depth), ("width", width), ("words", words)];
         let chosen = sizes.into_iter().filter(|(_, size)| size.is_some()).map(|(name, _)| name);
@@ -73,7 +73,7 @@ impl Net {
     }
 
     /// Refuses sizes for which no network can be built in reasonable time and memory.
-    fn check(&self, options: &Options) -> Result<(), GraphError> {
+    fn check(&self, options: &NetOptions) -> Result<(), GraphError> {
         let limits = [
             ("batch", options.batch, 1 << 32),
             ("image", options.image, 1 << 16),
@@ -92,7 +92,7 @@ impl Net {
     }
 
     /// The training iteration of the network, or what in the options does not fit it.
-    pub fn build(&self, options: &Options) -> Result<Program, GraphError> {
+    pub fn build(&self, options: &NetOptions) -> Result<Program, GraphError> {
         self.check(options)?;
         let mut builder = Builder::new(self.name, options.dtype);
         (self.write)(&mut builder, options, self.batch(options));
@@ -149,7 +149,7 @@ fn conv_norm(b: &mut Builder, name: &str, x: ValueId, layer: ConvLayer) -> Value
 }
 
 /// The end of an image network: a linear layer to the classes, the loss, the backward pass and the updates.
-fn classify(b: &mut Builder, x: ValueId, classes: u64, options: &Options) {
+fn classify(b: &mut Builder, x: ValueId, classes: u64, options: &NetOptions) {
     let logits = b.linear(x, classes);
     let loss = b.cross_entropy(logits, "labels");
     b.train(&[loss], options.optimizer.unwrap_or(Optimizer::MOMENTUM));

@@ -8,7 +8,7 @@
 //! 1x1 convolution, so that the first two of a down-sampling block work on large images; biases on the convolutions;
 //! no batch norm behind the first convolution.
 
-use super::{Net, Options, classify, conv_norm};
+use super::{Net, NetOptions, classify, conv_norm};
 use crate::graph::{Builder, ConvLayer, Op, Padding, Pool, PoolKind, ValueId};
 
 pub(super) const RESNET32: Net = Net {
@@ -51,7 +51,7 @@ pub(super) const RESNET200_AUTOTM: Net = Net {
     write: |b, o, n| imagenet(b, o, n, [3, 24, 36, 3], true),
 };
 
-fn imagenet(b: &mut Builder, options: &Options, batch: u64, blocks: [u64; 4], autotm: bool) {
+fn imagenet(b: &mut Builder, options: &NetOptions, batch: u64, blocks: [u64; 4], autotm: bool) {
     let side = options.image.unwrap_or(224);
     let x = b.input("images", [batch, 3, side, side]);
     let stem = ConvLayer::new(64, 7).stride(2).pad(Padding::All(3));
@@ -96,7 +96,7 @@ fn bottleneck(b: &mut Builder, name: &str, x: ValueId, width: u64, stride: u64, 
     b.relu(sum)
 }
 
-fn cifar(b: &mut Builder, options: &Options, batch: u64) {
+fn cifar(b: &mut Builder, options: &NetOptions, batch: u64) {
     let side = options.image.unwrap_or(32);
     let blocks = options.depth.map_or(5, |depth| depth.saturating_sub(2) / 6);
     let x = b.input("images", [batch, 3, side, side]);

@@ -5,7 +5,7 @@
 //! `vgg416-autotm` is VGG-416 as the authors of AutoTM wrote it for their measurements: the last convolution of each of
 //! the first three blocks already has the next block's channels, before the pooling; no dropout.
 
-use super::{Net, Options, classify};
+use super::{Net, NetOptions, classify};
 use crate::graph::{Builder, ConvLayer};
 
 pub(super) const VGG16: Net = Net {
@@ -50,7 +50,7 @@ pub(super) const VGG416_AUTOTM: Net = Net {
 
 const CHANNELS: [u64; 5] = [64, 128, 256, 512, 512];
 
-fn write(b: &mut Builder, options: &Options, batch: u64, blocks: [u64; 5], autotm: bool) {
+fn write(b: &mut Builder, options: &NetOptions, batch: u64, blocks: [u64; 5], autotm: bool) {
     let side = options.image.unwrap_or(224);
     let mut x = b.input("images", [batch, 3, side, side]);
     for (i, convs) in blocks.into_iter().enumerate() {

@@ -199,15 +199,15 @@ impl Parser {
         let mut flops = 0;
         let mut flops_column = name.column;
         let follows =
-            |word: &Word<'_>| word.text == "beside" || WORDS.iter().any(|(name, _)| *name == word.text);
+            |word: &Word<'_>| word.text == "detached" || WORDS.iter().any(|(name, _)| *name == word.text);
         if line.rest.first().is_some_and(|word| !follows(word)) {
             line.keyword("flops")?;
             flops_column = line.rest.first().map_or(line.end, |word| word.column);
             flops = line.value("a whole number")?;
         }
-        let beside = line.rest.first().is_some_and(|word| word.text == "beside");
-        if beside {
-            line.keyword("beside")?;
+        let detached = line.rest.first().is_some_and(|word| word.text == "detached");
+        if detached {
+            line.keyword("detached")?;
         }
         let repeat = match line.rest.is_empty() {
             true => None,
@@ -224,7 +224,7 @@ impl Parser {
             phase,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside,
+            detached,
             factor: 1.0,
             repeat,
             derived: Default::default(),

@@ -38,8 +38,8 @@ fn kernel(out: &mut String, trace: &Trace, kernel: &Kernel) -> std::fmt::Result 
     if kernel.flops > 0 {
         write!(out, " flops {}", kernel.flops)?;
     }
-    if kernel.beside {
-        write!(out, " beside")?;
+    if kernel.detached {
+        write!(out, " detached")?;
     }
     if let Some(repeat) = kernel.repeat {
         write!(out, " {}", repeat.name())?;

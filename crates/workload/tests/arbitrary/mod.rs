@@ -80,7 +80,7 @@ fn sound(at: usize, raw: RawKernel, tensors: &[Tensor], layers: usize, filled: &
             .filter(|a| !a.name.is_empty())
             .into_iter()
             .collect(),
-        beside: flops % 3 == 0,
+        detached: flops % 3 == 0,
         factor: 1.0,
         repeat: [None, Some(Repeat::Pure), Some(Repeat::Seeded), Some(Repeat::Scratch), Some(Repeat::Once)]
             [(flops % 5) as usize],

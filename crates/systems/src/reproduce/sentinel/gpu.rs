@@ -152,105 +152,138 @@ fn batches(bench: &Bench<'_>, fits: &[u64]) -> Vec<Row> {
     rows
 }
 
+/// The simulations of Figure 12.
+struct Figure<'a> {
+    results: &'a Results,
+    nets: &'a [Net],
+}
+
+/// Where its rows stand, and what they count.
+const FIGURE: (&str, &str) = ("Section VII-C, Figure 12", "times the speed");
+
+/// What the rows of Sentinel as the text has it add to their names.
+const AT_ONCE: &str = "Sentinel whose objects all leave at once";
+
+impl Figure<'_> {
+    /// How many times as fast as another a system is, network by network; of all, or of those that vDNN can run.
+    fn gains(&self, system: &System, other: &System, convolutions: bool) -> Result<Vec<f64>, String> {
+        let runs = |net: &&Net| {
+            let case = CASES.iter().find(|case| case.net == net.0).expect("it is one of them");
+            !convolutions || !case.paper[1].is_nan()
+        };
+        let seconds = |net: Net, system| self.results.seconds(net, system, None);
+        self.nets.iter().filter(runs).map(|net| Ok(seconds(*net, other)? / seconds(*net, system)?)).collect()
+    }
+
+    /// What is copied in an iteration, over the peak, on average.
+    fn moved(&self, system: &System) -> Result<f64, String> {
+        let one = |net: &Net| {
+            let run = self.results.get(*net, system, None)?;
+            let peak = self.results.peak(*net).ok_or("it was not simulated")?;
+            Ok((run.fetched() + run.evicted()).0 as f64 / run.iterations.len() as f64 / peak.0 as f64 * 100.0)
+        };
+        Ok(mean(&self.nets.iter().map(one).collect::<Result<Vec<f64>, String>>()?))
+    }
+
+    /// How long copies would take if nothing else went on, over all memory fast, on average: in each direction on its own link.
+    fn crossing(&self, system: &System, rates: [f64; 2]) -> Result<f64, String> {
+        let one = |net: &Net| {
+            let run = self.results.get(*net, system, None)?;
+            let each = run.iterations.len() as f64;
+            let [out, back] = [run.evicted(), run.fetched()].map(|bytes| bytes.0 as f64 / each);
+            let kernels = self.results.seconds(*net, &fixed::FAST_ONLY, None)?;
+            Ok((out / rates[0]).max(back / rates[1]) / kernels)
+        };
+        Ok(mean(&self.nets.iter().map(one).collect::<Result<Vec<f64>, String>>()?))
+    }
+
+    /// The figures that the paper states.
+    fn stated(&self) -> Vec<Row> {
+        let (place, unit) = FIGURE;
+        let claimed =
+            |what: &str, claim: f64, ours| row(what.to_string(), place, Claim::About(claim), ours, unit);
+        let um = self.gains(&sentinel::SENTINEL, &pages::UNIFIED_MEMORY, false);
+        let least = |all: Vec<f64>| all.into_iter().fold(f64::INFINITY, f64::min);
+        let vdnn = self.gains(&sentinel::SENTINEL, &swaps::VDNN, true);
+        let mut rows = vec![
+            claimed("Sentinel over unified memory, least", 1.1, um.clone().map(least)),
+            claimed("Sentinel over unified memory, most", 7.8, um.map(|all| most(&all))),
+            claimed("Sentinel over vDNN, mean of convolutional networks", 2.0, vdnn.map(|all| mean(&all))),
+        ];
+        for (name, system, average, highest) in
+            [("AutoTM", autotm::ASYNC, 1.17, 1.29), ("Capuchin", swaps::CAPUCHIN, 1.16, 1.21)]
+        {
+            let gains = self.gains(&sentinel::SENTINEL, &system, false);
+            let what = |what: &str| format!("Sentinel over {name}, {what}");
+            rows.push(claimed(&what("mean"), average, gains.clone().map(|all| mean(&all))));
+            rows.push(claimed(&what("most"), highest, gains.map(|all| most(&all))));
+        }
+        rows
+    }
+
+    /// What shows why they are as they are.
+    fn evidence(&self, rates: [f64; 2]) -> Vec<Row> {
+        let (place, unit) = FIGURE;
+        let shown = |what: String, ours, unit| row(what, place, Claim::Silent, ours, unit);
+        let over = |system: &System, other: &System, convolutions| {
+            self.gains(system, other, convolutions).map(|all| mean(&all))
+        };
+        let mut rows = Vec::new();
+        for (name, system) in [("Tiercel", tiercel::TIERCEL), ("Enough memory", fixed::FAST_ONLY)] {
+            rows.push(shown(
+                format!("{name} over Sentinel, mean"),
+                over(&system, &sentinel::SENTINEL, false),
+                unit,
+            ));
+        }
+        for (name, system, convolutions) in [
+            ("vDNN, mean of convolutional networks", swaps::VDNN, true),
+            ("AutoTM, mean", autotm::ASYNC, false),
+            ("Capuchin, mean", swaps::CAPUCHIN, false),
+        ] {
+            let ours = over(&sentinel::AT_ONCE, &system, convolutions);
+            rows.push(shown(format!("{AT_ONCE}, over {name}"), ours, unit));
+        }
+        for (name, system) in [
+            ("Sentinel", sentinel::SENTINEL),
+            (AT_ONCE, sentinel::AT_ONCE),
+            ("vDNN", swaps::VDNN),
+            ("AutoTM", autotm::ASYNC),
+            ("Capuchin", swaps::CAPUCHIN),
+        ] {
+            rows.push(shown(format!("moved under {name}, mean"), self.moved(&system), "% of the peak"));
+            let what = format!("links alone under {name}, over all memory fast, mean");
+            rows.push(shown(what, self.crossing(&system, rates), "times as long"));
+        }
+        rows
+    }
+}
+
 /// Figure 12.
 fn speeds(bench: &Bench<'_>, fits: &[u64]) -> Vec<Row> {
-    let at = |fits: u64, multiple: f64| (fits as f64 * multiple) as u64;
-    let net = |case: &Case, fits: u64, multiple: f64| -> Net { (case.net, at(fits, multiple)) };
-    let all: Vec<Net> = CASES
+    let net = |case: &Case, fits: u64, multiple: f64| -> Net { (case.net, (fits as f64 * multiple) as u64) };
+    let nets: Vec<Net> = CASES
         .iter()
         .zip(fits)
         .flat_map(|(case, fits)| MULTIPLES.map(|multiple| net(case, *fits, multiple)))
         .collect();
-    let programs = bench.programs(&all);
+    let programs = bench.programs(&nets);
     let systems = [
         tiercel::TIERCEL,
         autotm::ASYNC,
         sentinel::SENTINEL,
+        sentinel::AT_ONCE,
         pages::UNIFIED_MEMORY,
         swaps::VDNN,
         swaps::CAPUCHIN,
         fixed::FAST_ONLY,
     ];
     let jobs: Vec<Job> =
-        all.iter().flat_map(|net| systems.map(|system| Job { net: *net, system, fast: None })).collect();
-    let results: Results = bench.play(&programs, &jobs);
-    let place = "Section VII-C, Figure 12";
-    let gains = |other: &System, convolutions: bool| {
-        let nets = all.iter().filter(|net| {
-            let case = CASES.iter().find(|case| case.net == net.0).expect("it is one of them");
-            !convolutions || !case.paper[1].is_nan()
-        });
-        let gain = |net: &Net| {
-            Ok(results.seconds(*net, other, None)? / results.seconds(*net, &sentinel::SENTINEL, None)?)
-        };
-        nets.map(gain).collect::<Result<Vec<f64>, String>>()
-    };
-    let unit = "times the speed";
-    let mut rows = Vec::new();
-    let um = gains(&pages::UNIFIED_MEMORY, false);
-    let least = |all: Vec<f64>| all.into_iter().fold(f64::INFINITY, f64::min);
-    rows.push(row(
-        "Sentinel over unified memory, least",
-        place,
-        Claim::About(1.1),
-        um.clone().map(least),
-        unit,
-    ));
-    rows.push(row(
-        "Sentinel over unified memory, most",
-        place,
-        Claim::About(7.8),
-        um.map(|all| most(&all)),
-        unit,
-    ));
-    rows.push(row(
-        "Sentinel over vDNN, mean of convolutional networks",
-        place,
-        Claim::About(2.0),
-        gains(&swaps::VDNN, true).map(|all| mean(&all)),
-        unit,
-    ));
-    for (name, system, average, highest) in
-        [("AutoTM", autotm::ASYNC, 1.17, 1.29), ("Capuchin", swaps::CAPUCHIN, 1.16, 1.21)]
-    {
-        let gains = gains(&system, false);
-        rows.push(row(
-            format!("Sentinel over {name}, mean"),
-            place,
-            Claim::About(average),
-            gains.clone().map(|all| mean(&all)),
-            unit,
-        ));
-        rows.push(row(
-            format!("Sentinel over {name}, most"),
-            place,
-            Claim::About(highest),
-            gains.map(|all| most(&all)),
-            unit,
-        ));
-    }
-    for (name, other) in [("Tiercel", tiercel::TIERCEL), ("Enough memory", fixed::FAST_ONLY)] {
-        let ours =
-            gains(&other, false).map(|all| mean(&all.iter().map(|gain| 1.0 / gain).collect::<Vec<_>>()));
-        rows.push(row(format!("{name} over Sentinel, mean"), place, Claim::Silent, ours, unit));
-    }
-    for (name, system) in [("Sentinel", sentinel::SENTINEL), ("Capuchin", swaps::CAPUCHIN)] {
-        let one = |net: &Net| {
-            let run = results.get(*net, &system, None)?;
-            let peak = results.peak(*net).ok_or("it was not simulated")?;
-            Ok((run.fetched() + run.evicted()).0 as f64 / run.iterations.len() as f64 / peak.0 as f64 * 100.0)
-        };
-        let ours = all.iter().map(one).collect::<Result<Vec<f64>, String>>().map(|all| mean(&all));
-        let row = row(format!("moved under {name}, mean"), place, Claim::Silent, ours, "% of the peak");
-        rows.push(match name {
-            "Sentinel" => row.note(
-                "A fifth to a third of the peak does not fit, but whatever an interval does not need leaves at once; the link \
-                 takes several times as long as the kernels.",
-            ),
-            _ => row,
-        });
-    }
-    rows
+        nets.iter().flat_map(|net| systems.map(|system| Job { net: *net, system, fast: None })).collect();
+    let results = bench.play(&programs, &jobs);
+    let (_, out, back) = bench.device();
+    let figure = Figure { results: &results, nets: &nets };
+    [figure.stated(), figure.evidence([out, back])].concat()
 }
 
 #[cfg(test)]

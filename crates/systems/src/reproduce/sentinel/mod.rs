@@ -28,9 +28,11 @@ pub(super) const PAPER: Paper = Paper {
          here twice: at batches with which the tensors themselves need Table III's gigabytes, which is harder than what \
          the paper ran, and at the paper's batches with as many gigabytes of fast memory as the paper gave them.",
         "By section IV-D whatever the rest of an interval does not need leaves at once, whether or not anybody wants the \
-         room; so does ours, but for what the next interval needs. What leaves in the forward pass is nearly the whole peak: \
-         where the link is slow beside the kernels (MobileNet; the GPU), that costs more than it saves, and more \
+         room; so does ours on the server, but for what the next interval needs. What leaves in the forward pass is nearly the \
+         whole peak: where the link is slow beside the kernels (MobileNet), that costs more than it saves, and more \
          fast memory helps little.",
+        "On the GPU objects of ours leave only for others who want their room; rows beside the paper's have Sentinel by the words \
+         of section IV-D, what each system moves, and how long the links would take for that alone.",
         "Table IV is out of proportion to Table III: with a fifth of the peak in fast memory, four fifths are elsewhere at the \
          peak, and have moved or were made there. What moves here follows from the tensors' lifetimes.",
         "Kernels that store to Optane memory get 3 of its 13 GB/s, as AutoTM measured; all that stays in slow memory costs 3 to 8 \
@@ -55,7 +57,7 @@ pub(super) const PAPER: Paper = Paper {
         ),
         (
             "Figure 12",
-            "Whatever an interval does not need leaves at once, so twice the peak moves where a third of it does not fit, over a link that is slow beside the kernels. Whether the paper's Sentinel does so on the GPU is not known.",
+            "The paper compares its own implementations of the others; ours go by their papers (AutoTM's plan is searched with copies beside kernels). What each moves, and how long the links alone take for it, stands below.",
         ),
         (
             "Table V",

@@ -266,7 +266,7 @@ impl World {
             phase: Phase::Forward,
             timings: Vec::new(),
             alternatives: Vec::new(),
-            beside: false,
+            detached: false,
             factor: 1.0,
             repeat: None,
             derived: Default::default(),

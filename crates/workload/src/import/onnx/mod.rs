@@ -21,7 +21,7 @@ mod shapes;
 mod wire;
 
 use crate::graph::{Builder, DType, GraphError, Init, Optimizer, Shape, ValueId};
-use crate::nets::Options;
+use crate::nets::NetOptions;
 use crate::schedule::Program;
 use crate::trace::Phase;
 use constant::{Format, shape_of};
@@ -44,7 +44,7 @@ pub fn operators() -> Vec<&'static str> {
 }
 
 /// Reads an ONNX file and makes one training iteration of it, called `name`.
-pub fn read(bytes: &[u8], name: &str, options: &Options) -> Result<Imported, GraphError> {
+pub fn read(bytes: &[u8], name: &str, options: &NetOptions) -> Result<Imported, GraphError> {
     let fail = |message: String| GraphError { place: name.to_string(), message };
     let model = Model::read(bytes)
         .map_err(|error| GraphError { place: format!("byte {}", error.at), message: error.message })?;
@@ -120,7 +120,7 @@ impl<'a> File<'a> {
     }
 
     /// Adds losses, gradients and updates, and schedules it all.
-    fn train(&self, mut low: Lowering<'a>, options: &Options) -> Result<Program, GraphError> {
+    fn train(&self, mut low: Lowering<'a>, options: &NetOptions) -> Result<Program, GraphError> {
         let fail = |message: String| GraphError { place: self.name.to_string(), message };
         let mut losses = Vec::new();
         for end in &self.plan.ends {
@@ -169,7 +169,7 @@ enum Axis {
 }
 
 impl Sizes {
-    fn new(model: &Model<'_>, options: &Options) -> Result<Sizes, String> {
+    fn new(model: &Model<'_>, options: &NetOptions) -> Result<Sizes, String> {
         for (name, value) in [("depth", options.depth), ("width", options.width)] {
             if value.is_some() {
                 return Err(format!("a file has its layers already; `--{name}` does not apply"));

@@ -5,7 +5,7 @@
 
 /// The bytes that are left at every step.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
+pub(crate) struct Headroom {
     /// For each step, less what is taken of its whole block.
     bytes: Vec<f64>,
     /// What every step of a block has more than that.
@@ -16,11 +16,11 @@ pub(crate) struct Room {
 
 const BLOCK: usize = 64;
 
-impl Room {
+impl Headroom {
     /// Nothing taken.
-    pub(crate) fn new(bytes: Vec<f64>) -> Room {
+    pub(crate) fn new(bytes: Vec<f64>) -> Headroom {
         let least: Vec<f64> = bytes.chunks(BLOCK).map(least).collect();
-        Room { more: vec![0.0; least.len()], bytes, least }
+        Headroom { more: vec![0.0; least.len()], bytes, least }
     }
 
     /// What is left at a step.
@@ -80,7 +80,7 @@ fn each_block(from: usize, to: usize, mut each: impl FnMut(usize, usize, usize) 
 mod tests {
     use tiercel_testbed::for_seeds;
 
-    use super::Room;
+    use super::Headroom;
 
     #[test]
     fn it_is_an_array() {
@@ -88,7 +88,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let steps = random.usize(1..400);
             let mut naive: Vec<f64> = (0..steps).map(|_| f64::from(random.u32(0..1000))).collect();
-            let mut room = Room::new(naive.clone());
+            let mut room = Headroom::new(naive.clone());
             for _ in 0..200 {
                 let (a, b) = (random.usize(0..=steps), random.usize(0..=steps));
                 let (from, to) = (a.min(b), a.max(b));

@@ -84,7 +84,7 @@ fn trace(pages: &[u64], kernels: &[Sketch<'_>]) -> Trace {
         phase: Phase::Forward,
         timings: Vec::new(),
         alternatives: Vec::new(),
-        beside: false,
+        detached: false,
         factor: 1.0,
         repeat: None,
         derived: Default::default(),
@@ -173,7 +173,7 @@ fn a_kernel_that_panics_leaves_its_memory_open() {
 #[test]
 fn counting_changes_no_result_and_misses_no_tensor() {
     let options =
-        nets::Options { batch: Some(8), image: Some(8), width: Some(8), ..nets::Options::default() };
+        nets::NetOptions { batch: Some(8), image: Some(8), width: Some(8), ..nets::NetOptions::default() };
     let program = nets::find("cnn").expect("a network").build(&options).expect("it fits");
     let program = prepare(program, 2);
     let all: u64 = program.trace.tensors.iter().map(|t| t.bytes.0.next_multiple_of(PAGE.0)).sum();

@@ -12,7 +12,7 @@ use tiercel_core::Nanos;
 
 /// A search for the best length, one measured iteration after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Search {
+pub struct PeriodSearch {
     layers: u32,
     median: u32,
     round: u32,
@@ -25,13 +25,13 @@ pub struct Search {
     found: Option<u32>,
 }
 
-impl Search {
+impl PeriodSearch {
     /// A search for a program of so many layers, before its first measured iteration.
-    pub fn new(layers: u32) -> Search {
+    pub fn new(layers: u32) -> PeriodSearch {
         let median = (layers / 2).max(1);
         let queue = VecDeque::from([median]);
         let times = BTreeMap::new();
-        Search { layers, median, round: 0, queue, times, met: false, iterations: 0, found: None }
+        PeriodSearch { layers, median, round: 0, queue, times, met: false, iterations: 0, found: None }
     }
 
     /// The length to use in the coming iteration, in layers.
@@ -96,7 +96,7 @@ mod tests {
 
     /// The lengths that a search tries until it is over, and the one that it finds.
     fn search(layers: u32, time: impl Fn(u32) -> u64, fits: impl Fn(u32) -> bool) -> (Vec<u32>, u32) {
-        let mut search = Search::new(layers);
+        let mut search = PeriodSearch::new(layers);
         let mut tried = Vec::new();
         while !search.is_over() {
             tried.push(search.length());

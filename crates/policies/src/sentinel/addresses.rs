@@ -16,11 +16,17 @@ struct Taken {
     end: u64,
     /// Whether bytes are copied away at the end.
     copied: bool,
+    /// Whether it was given back.
+    gone: bool,
 }
+
+/// Who has addresses, to give them back with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim(u32);
 
 /// Who has which addresses when.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct Addresses {
     capacity: u64,
     /// How much of the beginning is reserved at each kernel.
     reserved: Vec<u64>,
@@ -37,11 +43,11 @@ pub struct Room {
 /// Into how many stretches an iteration is divided at most.
 const SHELVES: usize = 256;
 
-impl Room {
+impl Addresses {
     /// Memory of which the beginning is reserved, as much as this at each kernel.
-    pub fn new(capacity: Bytes, reserved: &[Bytes]) -> Room {
+    pub fn new(capacity: Bytes, reserved: &[Bytes]) -> Addresses {
         let stretch = reserved.len().div_ceil(SHELVES).max(1);
-        Room {
+        Addresses {
             capacity: capacity.0,
             reserved: reserved.iter().map(|bytes| bytes.0).collect(),
             taken: Vec::new(),
@@ -79,7 +85,7 @@ impl Room {
             for &at in &self.shelves[shelf] {
                 let taken = &self.taken[at as usize];
                 let seen = std::mem::replace(&mut self.seen[at as usize], self.searches);
-                if seen != self.searches && meets(taken) {
+                if seen != self.searches && !taken.gone && meets(taken) {
                     found.push(*taken);
                 }
             }
@@ -131,14 +137,20 @@ impl Room {
     }
 
     /// Takes room for so many bytes during these kernels; says where.
-    pub fn take(&mut self, from: i64, last: i64, size: Bytes, copied: bool) -> Option<Bytes> {
+    pub fn take(&mut self, from: i64, last: i64, size: Bytes, copied: bool) -> Option<(Bytes, Claim)> {
         let start = self.longest_left(from, last, size.0)?;
+        let claim = Claim(self.taken.len() as u32);
         for shelf in self.shelves(from, last) {
             self.shelves[shelf].push(self.taken.len() as u32);
         }
-        self.taken.push(Taken { from, last, start, end: start + size.0, copied });
+        self.taken.push(Taken { from, last, start, end: start + size.0, copied, gone: false });
         self.seen.push(0);
-        Some(Bytes(start))
+        Some((Bytes(start), claim))
+    }
+
+    /// Gives addresses back, or takes the same ones again: nobody else may have them by then.
+    pub fn set_gone(&mut self, claim: Claim, gone: bool) {
+        self.taken[claim.0 as usize].gone = gone;
     }
 
     /// The place that was left longest ago by somebody whose bytes are copied away; of equals the first.
@@ -218,7 +230,7 @@ mod tests {
             for (step, bytes) in reserved.iter().enumerate() {
                 naive.set(step as i64, step as i64, 0, bytes.0);
             }
-            let mut room = Room::new(Bytes(capacity), &reserved);
+            let mut room = Addresses::new(Bytes(capacity), &reserved);
             for _ in 0..40 {
                 let from = random.i64(-steps..steps);
                 let last = from + random.i64(0..steps);
@@ -227,9 +239,13 @@ mod tests {
                 let expected = (from..=until).find(|from| fits(*from));
                 assert_eq!(room.earliest(from, until, last, Bytes(size)), expected, "seed {seed}");
                 if let Some(from) = expected {
-                    let start = room.take(from, last, Bytes(size), random.bool()).expect("there is room").0;
-                    assert!(naive.free(from, last, start, size), "seed {seed}");
-                    naive.set(from, last, start, size);
+                    let (start, claim) =
+                        room.take(from, last, Bytes(size), random.bool()).expect("there is room");
+                    assert!(naive.free(from, last, start.0, size), "seed {seed}");
+                    room.set_gone(claim, true);
+                    assert_eq!(room.earliest(from, until, last, Bytes(size)), expected, "seed {seed}");
+                    room.set_gone(claim, false);
+                    naive.set(from, last, start.0, size);
                 } else {
                     assert_eq!(room.take(until, last, Bytes(size), true), None);
                 }

@@ -12,7 +12,7 @@ use crate::amounts::{duration, share};
 
 /// When a planner is content.
 #[derive(Args)]
-pub struct Search {
+pub struct Effort {
     /// For planners: the gap between plan and bound that is good enough
     #[arg(long, value_name = "1%", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
     gap: f64,
@@ -24,7 +24,7 @@ pub struct Search {
     time: Option<Duration>,
 }
 
-impl Search {
+impl Effort {
     /// The same as a system takes it.
     pub fn options(&self, seed: u64) -> Options {
         let usual = Options { gap: self.gap, seed, ..Options::default() };
