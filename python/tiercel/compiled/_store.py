@@ -128,6 +128,7 @@ class Store:
                 if entry is not None and entry.gone and entry.back is None:
                     self.ticket += 1
                     entry.back = self.ticket
+                    storage.resize_(entry.nbytes)
                     self.mover.back(entry.back, storage, self.slab, entry.offset, entry.nbytes, [entry.out])
                     self.came += entry.nbytes
 
