@@ -6,6 +6,7 @@
 mod ann;
 mod compiled;
 mod optim;
+mod paths;
 mod show;
 mod slab;
 
@@ -253,9 +254,10 @@ impl Recording {
         planned_ns: Vec<u64>,
         demand_ns: Vec<u64>,
         peak_bytes: u64,
+        notes: Vec<String>,
     ) -> PyResult<()> {
         let decided = self.decided()?;
-        let measured = Measured { device, planned_ns, demand_ns, peak_bytes };
+        let measured = Measured { device, planned_ns, demand_ns, peak_bytes, notes };
         py.detach(|| show::page(&decided, &path, title, &measured))
     }
 }
@@ -350,6 +352,7 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Recording>()?;
     m.add_class::<Followed>()?;
     m.add_class::<slab::Slab>()?;
+    m.add_class::<paths::Paths>()?;
     m.add_class::<ann::AnnIndex>()?;
     m.add("DamagedIndex", m.py().get_type::<ann::DamagedIndex>())?;
     m.add_function(wrap_pyfunction!(compiled::schedule, m)?)?;

@@ -6,7 +6,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import tiercel
-from tiercel import _graft, _runtime
+from tiercel import _graft, _plans, _runtime
 from tiercel._devices import bytes_of
 
 from test_eager import Block, mlp, same
@@ -129,7 +129,7 @@ def test_random_operations_run_again_with_the_same_bits(handed, monkeypatch):
     monkeypatch.setattr(_graft, "can", lambda: handed)
     # Operations that take no time to speak of, and copies that take long: plans do not depend on how busy the machine is.
     monkeypatch.setattr(_runtime, "elapsed", lambda clock: 1000.0)
-    monkeypatch.setattr(_runtime, "_TIMED", ())
+    monkeypatch.setattr(_plans, "_TIMED", ())
 
     class Costly(nn.Module):
         def __init__(self):

@@ -26,8 +26,25 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "Session", "estimate", "explain", "limit", "unlimit", "machine_text", "optim", "parse_bytes", "show_bytes", "__version__"]
 
 
+#: The oldest PyTorch that this works with.
+_TORCH = (2, 11)
+
+
+def _see_to_torch() -> None:
+    """PyTorch is there, and not too old."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"tiercel needs PyTorch {_TORCH[0]}.{_TORCH[1]} or newer, which cannot be imported ({error}): pip install torch") from error
+    numbers = [int("".join(c for c in part if c.isdigit()) or 0) for part in str(torch.__version__).split("+")[0].split(".")[:2]]
+    if tuple(numbers) < _TORCH:
+        raise ImportError(f"tiercel needs PyTorch {_TORCH[0]}.{_TORCH[1]} or newer; {torch.__version__} is installed: pip install --upgrade torch")
+
+
 def __getattr__(name: str) -> Any:
     """What needs PyTorch is imported when it is asked for: ``tiercel.ann`` does without."""
+    if name in ("Session", "explain", "limit", "unlimit", "Estimate", "estimate", "optim"):
+        _see_to_torch()
     if name in ("Session", "explain", "limit", "unlimit"):
         from . import _session
 

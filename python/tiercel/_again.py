@@ -73,7 +73,7 @@ def draws(func: Any) -> bool:
 class Note:
     """What an operation was, so that it can be run again. It is taken anew in every iteration."""
 
-    __slots__ = ("func", "args", "kwargs", "results", "random", "stood", "loose")
+    __slots__ = ("func", "args", "kwargs", "results", "random", "stood")
 
     def __init__(self, func: Any, device: torch.device) -> None:
         self.func = func
@@ -82,8 +82,6 @@ class Note:
         self.results: list[Optional[Form]] = []
         self.random = Random(device) if draws(func) else None
         self.stood: Any = None
-        #: The arguments that are tensors too small for the books: only they are new in the next iteration.
-        self.loose: Optional[list[int]] = None
 
     def before(self) -> None:
         """The operation is about to run."""
@@ -92,12 +90,6 @@ class Note:
 
     def take(self, args: tuple, kwargs: dict, result: Any, slot_of: Callable[[Tensor], int], made: tuple) -> None:
         """The operation has run."""
-        if self.loose is not None:
-            for at in self.loose:
-                self.args[at] = args[at].detach()
-            return
-        flat = not kwargs and not any(isinstance(value, (list, tuple)) and any(tensors_in(value)) for value in args)
-
         def note(value: Any) -> Any:
             if isinstance(value, Tensor):
                 slot = slot_of(value)
@@ -112,16 +104,10 @@ class Note:
         for tensor in tensors_in(result):
             slot = slot_of(tensor)
             self.results.append(Form(slot, tensor) if slot in made else None)
-        if flat:
-            self.loose = [at for at, value in enumerate(self.args) if isinstance(value, Tensor)]
 
     def forget(self) -> None:
         """The iteration has ended: what is too small for the books need not be held."""
-        if self.loose is None:
-            self.args, self.kwargs = None, {}
-        else:
-            for at in self.loose:
-                self.args[at] = None
+        self.args, self.kwargs = None, {}
 
     def run(self, storages: "Slots") -> None:
         """Runs the operation again."""

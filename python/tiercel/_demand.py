@@ -13,7 +13,7 @@ import torch
 
 from . import _tiercel
 from ._operations import Kind, learn_sizes, result_sizes
-from ._sequence import Seen, Touched
+from ._sequence import Record, Seen, Touched
 from ._storages import Entry, Storages
 
 Tensor = torch.Tensor
@@ -127,7 +127,7 @@ class Demand:
             pass
         self.storages.flush_all()
 
-    def serve(self, func: Any, kind: Kind, args: tuple, kwargs: dict, phase: Callable[[], int], seen: Optional[list[Seen]]) -> Any:
+    def serve(self, func: Any, kind: Kind, args: tuple, kwargs: dict, phase: Callable[[], int], record: Optional[Record], timed: bool) -> Any:
         """Runs an operation with everything that it needs in place, and records it where somebody wants that."""
         books = self.books
         touched = Touched(kind, args, kwargs, self.entry)
@@ -151,7 +151,7 @@ class Demand:
             self.do(tasks)
             self.storages.make_room(sum(born) + sum(spare))
             self.busy = True
-        clock, before = self._start(view or seen is None)
+        clock, before = self._start(view or record is None or not timed)
         try:
             result = self.storages.attempt(lambda: func(*args, **kwargs))
         except BaseException:
@@ -171,8 +171,9 @@ class Demand:
         else:
             for entry in made:
                 self.do(books.adopt(entry.number, entry.nbytes, None))
-        if seen is not None:
-            seen.append(Seen(func, view, touched, tuple(e.number for e in made), tuple(e.nbytes for e in made), phase(), clock, workspace))
+        if record is not None:
+            seen = Seen(func, view, touched, tuple(e.number for e in made), tuple(e.nbytes for e in made), phase(), clock, workspace)
+            record.add(seen, touched, made)
         return result
 
     def _beside(self, func: Any, born: tuple) -> tuple[int, ...]:

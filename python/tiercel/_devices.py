@@ -29,6 +29,9 @@ class CpuMover:
     def slab(self, nbytes: int, folder: Optional[str], pinned: int = 0) -> Slab:
         return Slab(nbytes, folder)
 
+    def prepare(self, slab: Slab, offset: int, nbytes: int) -> None:
+        """A plan is going to use this part of a slab."""
+
     # --- on demand ---
 
     def out(self, ticket: int, storage: torch.UntypedStorage, slab: Slab, offset: int, nbytes: int, after: list[int]) -> Any:
@@ -177,6 +180,10 @@ class CudaMover:
         if folder is not None:
             raise ValueError("a file behind a GPU is not supported yet; use host memory")
         return HostMemory(nbytes, pinned)
+
+    def prepare(self, slab: HostMemory, offset: int, nbytes: int) -> None:
+        """A plan is going to use this part of a slab: it is pinned before."""
+        slab.parts(offset, nbytes)
 
     def _issue(self, out: bool, here: int, slab: HostMemory, offset: int, nbytes: int, event: torch.cuda.Event) -> None:
         """A copy behind everything that the program's stream has been given so far."""

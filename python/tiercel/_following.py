@@ -30,9 +30,12 @@ class Following:
         self.mover = storages.mover
         self.steps = sequence.steps
         self.count = len(self.steps)
-        #: The next step, and whether something came that was not expected.
+        #: The next step, and whether something came that was not expected: 1 other storages, 2 storages of other sizes.
         self.at = 0
-        self.lost = False
+        self.lost = 0
+        #: What an operation made that was not expected; whether storages of this iteration have other sizes than the plan's.
+        self.strange: list[Entry] = []
+        self.scaled = False
         slots = len(sequence.bytes)
         self.by_slot: list[Optional[Entry]] = [None] * slots
         #: For each slot, the identity of its storage.
@@ -48,8 +51,16 @@ class Following:
         self.shortages = 0
         self.moved = [0, 0]
         self.clock: Any = None
+        #: The iteration was entered in its midst: the first group whose notes are there, and storages that none is for.
+        self.entered = 0
+        self.spare_slots: set[int] = set()
+        self.remade: set[int] = set()
+        #: Storages that must not be put aside just now.
+        self.needed: set[int] = set()
+        #: Called where a storage turns out to be one that a plan of another process names.
+        self.on_adopt: Any = None
         self._arm()
-        storages.on_death, storages.spare = self._died, self._park
+        storages.on_death, storages.spare, storages.press = self._died, self._park, self._put_aside
 
     def _arm(self) -> None:
         """Gives each step its acts."""
@@ -70,6 +81,8 @@ class Following:
         entry.slot = slot
         self.by_slot[slot] = entry
         self.keys[slot] = entry.key
+        if self.sequence.numbers[slot] < 0 and self.on_adopt is not None:
+            self.on_adopt(self.sequence.numbers[slot], entry.number)
         self.sequence.numbers[slot] = entry.number
 
     def _died(self, entry: Entry) -> None:
@@ -130,8 +143,13 @@ class Following:
             if not isinstance(tensor, Tensor) or not self.sequence.persistent[slot] or held is not None and held.ref is not None:
                 continue
             entry = self.storages.known(tensor)
-            if entry is not None and entry.slot < 0 and entry.nbytes == self.sequence.bytes[slot]:
+            if entry is None:
+                found = self.storages.candidate(tensor)
+                entry = None if found is None else self.storages.register(*found)
+            if entry is not None and entry.slot < 0 and entry.nbytes <= self.sequence.bytes[slot]:
                 self.storages.fetch_apart(entry)
+                if entry in self.storages.lingering:
+                    self.storages.lingering.remove(entry)
                 self.adopt(slot, entry)
         return self.expects(func, args, kwargs)
 
@@ -140,7 +158,7 @@ class Following:
         self.at += 1
         clock = self.clock
         if self.parked and step.first:
-            self._unpark(step.group)
+            self.unpark(step.group)
         if step.before is not None:
             self.perform(step.before)
             if clock is not None:
@@ -154,7 +172,7 @@ class Following:
             result = step.call(*args, **kwargs)
         except torch.OutOfMemoryError:
             result = self.storages.attempt(lambda: func(*args, **kwargs))
-        if step.new and not self._meet(step, result):
+        if step.new and (not self._meet(step, result) or self.lost):
             return result
         if note is not None:
             note.take(args, kwargs, result, self.slot_of, step.new)
@@ -170,35 +188,46 @@ class Following:
         storages, new, sizes = self.storages, step.new, step.sizes
         if len(new) == 1 and isinstance(result, Tensor):
             storage = result.untyped_storage()
-            if bytes_of(storage) != sizes[0]:
-                return self._surprised(result)
-            self._enter(new[0], storage)
+            nbytes = bytes_of(storage)
+            if nbytes != sizes[0]:
+                if storages.candidate(result) is None:
+                    return self._surprised(result)
+                self._other_size(nbytes, sizes[0])
+            self._enter(new[0], storage, nbytes)
             return True
         found = []
         for tensor in tensors_in(result):
             candidate = storages.candidate(tensor)
             if candidate is not None and all(candidate[0]._cdata != other[0]._cdata for other in found):
                 found.append(candidate)
-        if tuple(nbytes for _, nbytes in found) != sizes:
+        if len(found) != len(new):
             return self._surprised(result)
-        for slot, (storage, _) in zip(new, found):
-            self._enter(slot, storage)
+        for slot, size, (storage, nbytes) in zip(new, sizes, found):
+            if nbytes != size:
+                self._other_size(nbytes, size)
+            self._enter(slot, storage, nbytes)
         return True
 
+    def _other_size(self, nbytes: int, planned: int) -> None:
+        self.scaled = True
+        if nbytes > planned:
+            self.lost = 2
+
     def _surprised(self, result: Any) -> bool:
-        self.storages.made(result)
-        self.lost = True
+        self.strange = self.storages.made(result)
+        self.lost = 1
         return False
 
-    def _enter(self, slot: int, storage: torch.UntypedStorage) -> None:
+    def _enter(self, slot: int, storage: torch.UntypedStorage, nbytes: int) -> None:
         entry = self.by_slot[slot]
         if entry is None or entry.ref is not None:
             if entry is not None:
                 entry.slot = -1  # the program still holds the one of the iteration before
                 self.storages.lingering.append(entry)
             self.storages.count += 1
-            entry = self.by_slot[slot] = Entry(self.storages.count, self.sequence.bytes[slot])
+            entry = self.by_slot[slot] = Entry(self.storages.count, nbytes)
             entry.slot = slot
+        entry.nbytes = nbytes
         self.storages.enter(entry, storage)
         self.keys[slot] = entry.key
         if slot in self.script.held:
@@ -209,6 +238,16 @@ class Following:
         entry = self.storages.known(tensor)
         return -1 if entry is None else entry.slot
 
+    def sizes(self) -> dict[int, int]:
+        """The sizes of what this iteration has made so far, by slot."""
+        count = self.steps[self.at].count if self.at < self.count else len(self.by_slot)
+        stays = self.sequence.persistent
+        return {slot: entry.nbytes for slot, entry in enumerate(self.by_slot[:count]) if entry is not None and not stays[slot]}
+
+    def actual(self) -> list[int]:
+        """The sizes of all storages, as they are in this iteration."""
+        return [planned if entry is None else entry.nbytes for entry, planned in zip(self.by_slot, self.sequence.bytes)]
+
     # --- acts ---
 
     def perform(self, acts: tuple) -> None:
@@ -216,7 +255,10 @@ class Following:
         storages = self.storages
         for act, slot in acts:
             if act == AGAIN:
-                self.notes[slot].run(self)
+                if self.entered:
+                    self._again(slot)
+                else:
+                    self.notes[slot].run(self)
                 continue
             entry = self.by_slot[slot]
             storage = entry.ref() if entry is not None and entry.ref is not None else None
@@ -239,12 +281,16 @@ class Following:
                     storages.take(entry, storage)
             elif act == LATER:
                 if entry.resident and not entry.leaves:
-                    if entry.home is None and slot in self.script.places:
+                    if slot in self.script.places:
                         entry.home, entry.slab = (1, self.script.places[slot]), self.slab
                     storages.may_leave(entry)
             elif act == DROP:
-                if entry.resident:
+                if entry.resident and slot in self.spare_slots:
+                    # What made it was not noted: it stays, and may be put aside.
+                    storages.lingering.append(entry)
+                elif entry.resident:
                     self._drop(entry, storage)
+                    self.remade.discard(slot)
             else:
                 storage = None
                 self.held.pop(slot, None)
@@ -259,9 +305,12 @@ class Following:
             return
         if self.storages.live + entry.nbytes > self.storages.capacity:
             self.storages.make_room(entry.nbytes)
+        if entry.stash is not None:
+            self.storages.unstash(entry)
+            return
         left = entry.leaving
         self.storages.give(entry, storage)
-        self.mover.fetch(slot, storage, self.slab, self.script.places[slot], entry.nbytes, left)
+        self.mover.fetch(slot, storage, entry.slab, entry.home[1], entry.nbytes, left)
         self.arriving[slot] = storage
         self.moved[0] += entry.nbytes
 
@@ -269,6 +318,26 @@ class Following:
         self.mover.let(entry.leaving)
         self.storages.take(entry, storage)
         entry.dropped = True
+
+    def _again(self, group: int) -> None:
+        """Has an operation run again in an iteration that was entered in its midst: what it made there has not been dropped."""
+        writes = self.sequence.groups[group]["writes"]
+        note = self.notes[group]
+        forms = {form.slot for form in note.results if form is not None} if note.args is not None else set()
+        if note.args is not None and (any(self.is_dropped(slot) for slot in forms) or not forms and self.remade.intersection(writes)):
+            note.run(self)
+            self.remade.update(forms)
+            return
+        for slot in writes:
+            entry = self.by_slot[slot]
+            if entry is not None and entry.ref is not None and not entry.dropped:
+                self.storages.fetch_apart(entry)
+
+    def enter(self, at: int, group: int) -> None:
+        """The iteration is entered here: what was done before left no notes."""
+        self.at, self.entered = at, max(1, group)
+        made = {slot for step in self.steps[:at] for slot in step.new}
+        self.spare_slots.update(made)
 
     def storage_of(self, slot: int) -> torch.UntypedStorage:
         """The storage in a slot."""
@@ -302,6 +371,10 @@ class Following:
     def _park(self, attempt: int) -> None:
         """Memory is short though the plan fits, because what is free lies in pieces: what is wanted last leaves."""
         self.shortages += 1
+        self._put_aside(self.storages.capacity // 16 << attempt)
+
+    def _put_aside(self, left: int) -> None:
+        """Takes away so many bytes of what is wanted last."""
         group = self.steps[min(self.at, self.count) - 1].group
         if self.touched is None:
             self.touched = touched_by(self.sequence.groups, self.script.before, self.script.after)
@@ -309,13 +382,12 @@ class Following:
         for slot, entry in enumerate(self.by_slot):
             if entry is None or entry.ref is None or not entry.resident or entry.leaving is not None:
                 continue
-            if slot not in self.arriving:
+            if slot not in self.arriving and slot not in self.needed:
                 uses = self.touched.get(slot, [])
                 at = bisect_right(uses, group)
                 if at and uses[at - 1] == group:
                     continue
                 offers.append((uses[at] if at < len(uses) else len(self.script.before), slot))
-        left = self.storages.capacity // 16 << attempt
         for at, slot in sorted(offers, reverse=True):
             if left <= 0 or at <= group:
                 break
@@ -326,11 +398,15 @@ class Following:
             self.parked.setdefault(at, []).append(slot)
             left -= entry.nbytes
 
-    def _unpark(self, group: int) -> None:
+    def unpark(self, group: int) -> None:
+        """Brings what is wanted at a group of operations and is not where the plan has it."""
         for slot in self.parked.pop(group, ()):
             entry = self.by_slot[slot]
-            if entry is not None and entry.ref is not None:
-                self.storages.unstash(entry)
+            if entry is None or entry.ref is None or entry.resident or entry.dropped:
+                continue
+            self._bring(slot, entry, entry.ref())
+            if self.arriving.pop(slot, None) is not None:
+                self.mover.wait_for_arrival(slot)
 
     # --- ends ---
 
@@ -340,7 +416,10 @@ class Following:
             return False
         self.at = 0
         for group in list(self.parked):
-            self._unpark(group)
+            self.unpark(group)
+        self.entered, self.scaled = 0, False
+        self.spare_slots.clear()
+        self.remade.clear()
         for note in self.notes.values():
             note.forget()
         self.held.clear()
@@ -363,7 +442,7 @@ class Following:
         self.arriving.clear()
         self.held.clear()
         self.notes.clear()
-        self.storages.on_death = None
+        self.storages.on_death = self.storages.press = None
 
     def _make_dropped(self, original: int, made: set[int]) -> None:
         note, group = self.notes[original], self.sequence.groups[original]
@@ -376,9 +455,11 @@ class Following:
         operands = [self.by_slot[slot] for slot in group["reads"]]
         if any(entry is None or entry.ref is None for entry in operands):
             return  # the program has let go of what it came from, and of itself
+        self.needed = {*group["reads"], *group["writes"]}
         for entry in operands:
             self.storages.fetch_apart(entry)
         note.run(self)
+        self.needed = set()
         made.update(wanted)
 
     def is_dropped(self, slot: int) -> bool:

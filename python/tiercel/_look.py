@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from . import _notices
 from ._tiercel import show_bytes
 
 Path = Union[str, os.PathLike]
@@ -109,6 +110,8 @@ class Progress:
 def recording(runtime: Any) -> Any:
     """The recorded iteration, or why there is none."""
     found = getattr(runtime, "recording", None)
+    if found is None and getattr(runtime, "current", None) is not None:
+        found = runtime.plans.recorded_again(runtime.current)
     if found is None:
         why = getattr(runtime, "refused", None) or "two equal iterations have not been seen yet"
         raise RuntimeError(f"tiercel: no iteration has been recorded yet: {why}")
@@ -119,4 +122,4 @@ def report(runtime: Any, path: Path, title: str, device: str) -> None:
     """Writes the page of the plan: what is expected, and the steps that were measured."""
     planned, demand = steps(runtime)
     nanos = lambda seconds: [round(s * 1e9) for s in seconds]
-    recording(runtime).report(os.fspath(path), title, device, nanos(planned), nanos(demand), runtime.peak)
+    recording(runtime).report(os.fspath(path), title, device, nanos(planned), nanos(demand), runtime.peak, _notices.notes(runtime))

@@ -54,6 +54,8 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 _sizes: dict[Any, tuple[int, ...]] = {}
+#: So many are remembered; programs whose shapes are always new would pile them up.
+_MOST_SIZES = 1 << 16
 
 
 def _form(value: Any) -> Any:
@@ -72,6 +74,8 @@ def result_sizes(func: Any, args: tuple, kwargs: dict, least: int) -> tuple[int,
     except TypeError:
         return ()
     if known is None:
+        if len(_sizes) >= _MOST_SIZES:
+            _sizes.clear()
         known = _sizes[key] = _infer(func, args, kwargs, least)
     return known
 

@@ -45,7 +45,7 @@ class Optimizers:
             return
         runtime.phase = 0
         _name(runtime, optimizer)
-        runtime.boundary()
+        runtime.boundary(optimizer)
 
 
 def _name(runtime: Any, optimizer: Optimizer) -> None:

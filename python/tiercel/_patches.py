@@ -40,9 +40,10 @@ def install(current: Callable[[], Optional[Any]]) -> None:
 
 
 def _forget() -> None:
-    """A forked child, such as a data loader's worker, works on copies of its own: nobody watches it."""
-    global _current
-    _current = lambda: None
+    """A forked child, such as a data loader's worker, works on copies of its own."""
+    runtime = _current()
+    if runtime is not None and runtime.active:
+        runtime.forked()
 
 
 def _wrap_storage(name: str) -> None:

@@ -76,9 +76,8 @@ class Pins:
     def _forget_plans(self) -> None:
         """What was known of iterations is no longer so: they are recorded again."""
         runtime = self.runtime
-        for known in (runtime.plans, runtime.recorded, runtime.successor, runtime.hopeless):
-            known.clear()
-        runtime.planned = runtime.refused = runtime.seen = runtime.last = None
+        runtime.plans.forget()
+        runtime.record = None
 
     def _room(self, change: int) -> None:
         self.runtime.limit += change

@@ -7,7 +7,7 @@ Either way nothing is decided any more while the iteration runs.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 #: The acts. A storage leaves; its memory goes, when it has left; it goes as soon as it has left; it sets out for the device; it
 #: has to be there; an operation runs again; bytes are given up; a storage need not be held any more.
@@ -38,20 +38,29 @@ def touched_by(groups: list[dict], before: list[list[Act]], after: list[list[Act
 class Script:
     """Acts before and after each group of operations, and the places of storages in slow memory."""
 
-    def __init__(self, groups: list[dict], sizes: list[int], stays: list[bool], before: list[list[Act]], after: list[list[Act]], away: set[int], lazy: bool) -> None:
+    def __init__(self, groups: list[dict], sizes: list[int], stays: list[bool], before: list[list[Act]], after: list[list[Act]], away: set[int], lazy: bool,
+                 home: Callable[[int], int]) -> None:
         self.before, self.after, self.away = before, after, away
         #: Whether storages may leave without a copy, because the one in slow memory is still right.
         self.lazy = lazy
         #: The operations that run again.
         self.noted = {at for acts in (*before, *after) for act, at in acts if act == AGAIN}
-        #: Each storage that moves, with its place.
+        #: Each storage that moves, with its place: what stays has a home, everything else a place of this script's.
         self.places: dict[int, int] = {}
         self.nbytes = 0
+        #: The places of all, as the beginnings and lengths of ranges.
+        self.ranges: list[tuple[int, int]] = []
         moving = [at for acts in (*before, *after) for act, at in acts if act in (OUT, IN, GONE, LATER)]
         for slot in (*sorted(away), *moving):
-            if slot not in self.places and slot < len(sizes):
+            if slot in self.places or slot >= len(sizes):
+                continue
+            if stays[slot]:
+                self.places[slot] = home(slot)
+                self.ranges.append((self.places[slot], sizes[slot]))
+            else:
                 self.places[slot] = self.nbytes
                 self.nbytes += -(-sizes[slot] // _PAGE) * _PAGE
+        self.ranges.append((0, self.nbytes))
         #: The storages that an operation which runs again needs: they are held, even where the program lets them go.
         self.held = {slot for group in self.noted for slot in (*groups[group]["reads"], *groups[group]["writes"]) if not stays[slot]}
         self._let_go(groups, stays)
@@ -76,7 +85,7 @@ class Script:
             acts.insert(index, (LET, slot))
 
 
-def of_schedule(groups: list[dict], sizes: list[int], stays: list[bool], schedule: tuple) -> Script:
+def of_schedule(groups: list[dict], sizes: list[int], stays: list[bool], schedule: tuple, home: Callable[[int], int]) -> Script:
     """The script of a schedule: `(away, [(before, after), …])`, with acts as `Followed.schedule` has them."""
     away, steps = schedule
     state: dict[int, int] = {}
@@ -103,7 +112,7 @@ def of_schedule(groups: list[dict], sizes: list[int], stays: list[bool], schedul
         before.append(acts(first))
         after.append(acts(then))
     _keep_the_last(groups, before, after)
-    return Script(groups, sizes, stays, before, after, set(away), False)
+    return Script(groups, sizes, stays, before, after, set(away), False, home)
 
 
 def _keep_the_last(groups: list[dict], before: list[list[Act]], after: list[list[Act]]) -> None:
@@ -119,7 +128,7 @@ def _keep_the_last(groups: list[dict], before: list[list[Act]], after: list[list
                     acts[index] = (LET, other)
 
 
-def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any) -> Optional[Script]:
+def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any, home: Callable[[int], int]) -> Optional[Script]:
     """The script of a policy that decides while it runs; nothing where it does not come to repeat itself."""
     known: Optional[tuple] = None
     count, persistent = len(sizes), [slot for slot, stay in enumerate(stays) if stay]
@@ -154,6 +163,6 @@ def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any
             after[-1] += acts(books.end_iteration())
         end = {slot for slot in persistent if (books.home(slot) or (0, 0))[0] != 0}
         if start == end and known == (before, after):
-            return Script(groups, sizes, stays, before, after, start, True)
+            return Script(groups, sizes, stays, before, after, start, True, home)
         known = (before, after)
     return None

@@ -1,11 +1,16 @@
 """An iteration as it was seen, operation by operation, and the trace that the planner gets of it.
 
-Storages are named by the order in which they first appear, so two iterations that do the same have the same signature. An
+Storages are named by the order in which they first appear, and an operation is a symbol: what it is, which storages it works on and
+how many there were before it, without sizes. So two iterations that do the same have the same symbols, in every process. An
 operation that only looks at a tensor in another way belongs to the next one that computes; such a group is one kernel.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import itertools
+import math
 from typing import Any, Callable, Optional
 
 import torch
@@ -16,12 +21,29 @@ from ._tiercel import Recording
 Tensor = torch.Tensor
 
 
+#: Sizes within this factor are in one bucket: a plan serves all of it.
+WITHIN = 1.25
+_stable: dict[Any, int] = {}
+#: Names for storages that are gone.
+_gone = itertools.count(1)
+
+
+def _number(thing: Any) -> int:
+    """A number for an operation or for places among arguments that is the same in every process."""
+    known = _stable.get(thing)
+    if known is None:
+        digest = hashlib.blake2b(str(thing).encode(), digest_size=7).digest()
+        known = _stable[thing] = int.from_bytes(digest, "little")
+    return known
+
+
 class Seen:
     """One operation as it ran."""
 
-    __slots__ = ("func", "view", "uses", "where", "small", "length", "cuts", "made", "sizes", "phase", "clock", "workspace", "once")
+    __slots__ = ("symbol", "func", "view", "uses", "where", "small", "length", "cuts", "made", "sizes", "phase", "clock", "workspace", "once")
 
     def __init__(self, func: Any, view: bool, touched: "Touched", made: tuple, sizes: tuple, phase: int, clock: Any, workspace: int) -> None:
+        self.symbol = 0
         self.func, self.view, self.made, self.sizes = func, view, made, sizes
         self.uses = tuple((e.number, w) for e, w in touched.uses)
         self.where, self.small, self.length = tuple(touched.where), tuple(touched.small), touched.length
@@ -29,6 +51,103 @@ class Seen:
         self.phase, self.clock, self.workspace = phase, clock, workspace
         #: It draws from a generator of the program's own, which nobody can put back.
         self.once = touched.generator
+
+    @classmethod
+    def again(cls, step: "Step", symbol: int, numbers: Callable[[int], int], sizes: tuple, group: Optional[dict]) -> "Seen":
+        """What a step of a known iteration was, with the storages of this one."""
+        seen = cls.__new__(cls)
+        seen.symbol, seen.func, seen.view = symbol, step.func, step.view
+        seen.uses = tuple((numbers(slot), written) for slot, written in zip(step.slots, step.written))
+        seen.made, seen.sizes = tuple(numbers(slot) for slot in step.new), sizes
+        seen.where, seen.small, seen.length, seen.cuts, seen.once = step.where, step.small, step.length, step.cuts, step.once
+        # The group's time and workspace count once, with the operation that ends it.
+        last = group is not None and step.last
+        seen.phase = group["phase"] if group is not None else 0
+        seen.clock, seen.workspace = (group["nanos"], group["workspace"]) if last and group is not None else (None, 0)
+        return seen
+
+
+class Record:
+    """The iteration under way: its storages by the order in which they first appeared, and its operations."""
+
+    #: Of a longer iteration nothing is recorded.
+    LONGEST = 1 << 17
+
+    def __init__(self) -> None:
+        self.slots: dict[int, int] = {}
+        self.count = 0
+        self.seen: list[Seen] = []
+        #: The symbols since the record was begun, and the sizes of all storages.
+        self.symbols: list[int] = []
+        self.sizes: dict[int, int] = {}
+
+    @classmethod
+    def of(cls, following: Any) -> "Record":
+        """The same while a plan is followed: what its steps so far have been."""
+        record = cls()
+        steps = following.steps
+        record.count = steps[following.at].count if following.at < len(steps) else len(following.by_slot)
+        for slot in range(record.count):
+            entry = following.by_slot[slot]
+            if entry is not None and entry.ref is not None:
+                record.slots[entry.number] = slot
+        return record
+
+    def fill(self, following: Any) -> None:
+        """Puts what a plan's steps so far have been before what came after them."""
+        sequence, by_slot = following.sequence, following.by_slot
+        live = {slot: number for number, slot in self.slots.items()}
+
+        def number(slot: int) -> int:
+            known = live.get(slot)
+            if known is None:
+                # What is gone needs a name that nobody else has.
+                known = live[slot] = -next(_gone)
+            return known
+
+        def size(slot: int) -> int:
+            return by_slot[slot].nbytes if by_slot[slot] is not None else sequence.bytes[slot]
+
+        before = []
+        for step, symbol in zip(sequence.steps[: following.at], sequence.symbols):
+            group = sequence.groups[step.group] if step.group >= 0 else None
+            before.append(Seen.again(step, symbol, number, tuple(size(slot) for slot in step.new), group))
+            self.sizes.update((number(slot), size(slot)) for slot in (*step.slots, *step.new))
+        if following.strange and before:
+            # The last one made other storages than were expected.
+            before[-1].made = tuple(entry.number for entry in following.strange)
+            before[-1].sizes = tuple(entry.nbytes for entry in following.strange)
+            self.sizes.update(zip(before[-1].made, before[-1].sizes))
+        self.seen[:0] = before
+
+    def peek(self, func: Any, touched: "Touched") -> int:
+        """What an operation would be among those of the iteration."""
+        slots, fresh, used = self.slots, {}, []
+        for entry, _ in touched.uses:
+            slot = slots.get(entry.number)
+            if slot is None:
+                slot = fresh.setdefault(entry.number, self.count + len(fresh))
+            used.append(slot)
+        return hash((_number(func), _number(tuple(touched.where)), touched.length, self.count, tuple(used))) & 0xFFFF_FFFF_FFFF_FFFF
+
+    def add(self, seen: Seen, touched: "Touched", made: list[Any]) -> None:
+        """An operation has run and has made these storages."""
+        seen.symbol = self.peek(seen.func, touched)
+        self.symbols.append(seen.symbol)
+        self.seen.append(seen)
+        for entry, _ in touched.uses:
+            if entry.number not in self.slots:
+                self.slots[entry.number] = self.count
+                self.sizes[entry.number] = entry.nbytes
+                self.count += 1
+        self.sizes.update(zip(seen.made, seen.sizes))
+        self.made(made)
+
+    def made(self, entries: list[Any]) -> None:
+        """These storages are new in the iteration."""
+        for entry in entries:
+            self.slots[entry.number] = self.count
+            self.count += 1
 
 
 class Touched:
@@ -75,21 +194,31 @@ class Touched:
 class Step:
     """One operation of a known sequence: what it must be, where its group begins and ends, and what is done around it."""
 
-    __slots__ = ("func", "call", "slots", "new", "sizes", "group", "first", "last", "room", "flat", "nested", "named", "small", "length", "cuts", "before", "after", "note")
+    __slots__ = ("func", "call", "view", "slots", "written", "new", "sizes", "group", "first", "last", "room", "where", "flat", "nested", "named", "small",
+                 "length", "cuts", "once", "count", "before", "after", "note")
 
-    def __init__(self, op: Seen, slots: tuple, new: tuple) -> None:
+    def __init__(self, op: Seen, slots: tuple, new: tuple, count: int) -> None:
         self.func, self.slots, self.new, self.sizes = op.func, slots, new, op.sizes
+        self.view, self.where, self.once = op.view, op.where, op.once
+        self.written = tuple(written for _, written in op.uses)
+        #: How many storages there were before it.
+        self.count = count
         #: The operation without the Python function around it.
         self.call = getattr(op.func, "_op", op.func)
-        self.group, self.first, self.last, self.room = -1, False, False, 0
-        places = [(where, slot) for where, slot in zip(op.where, slots) if where is not None]
+        self.group, self.first, self.last = -1, False, False
+        self.small, self.length = op.small, op.length
+        #: Where a long list is cut, at the first of its pieces.
+        self.cuts = op.cuts
+        self.find()
+
+    def find(self) -> None:
+        """What following is quicker with."""
+        self.room = 0
+        places = [(where, slot) for where, slot in zip(self.where, self.slots) if where is not None]
         #: Where its storages are among its arguments: alone, in a list, by name; and arguments that are too small to count.
         self.flat = tuple((at, slot) for (at, inner), slot in places if isinstance(at, int) and inner < 0)
         self.nested = tuple((at, inner, slot) for (at, inner), slot in places if isinstance(at, int) and inner >= 0)
         self.named = tuple((at, slot) for (at, inner), slot in places if isinstance(at, str))
-        self.small, self.length = op.small, op.length
-        #: Where a long list is cut, at the first of its pieces.
-        self.cuts = op.cuts
         self.before: Optional[tuple] = None
         self.after: Optional[tuple] = None
         self.note: Any = None
@@ -117,10 +246,11 @@ class Sequence:
         opened: Optional[int] = None
         group: dict = {}
         for op in seen:
+            count = len(self.bytes)
             used = tuple(slot(n) for n, _ in op.uses)
             new = tuple(slot(n) for n in op.made)
             made.update(op.made)
-            step = Step(op, used, new)
+            step = Step(op, used, new, count)
             self.steps.append(step)
             if not used and not new:
                 continue
@@ -140,7 +270,6 @@ class Sequence:
             group["writes"].extend(n for n in new if n not in group["writes"])
             group["nanos"] += elapsed(op.clock)
             group["workspace"] = max(group["workspace"], op.workspace)
-            group["room"] += sum(op.sizes)
             group["once"] = group["once"] or op.once
             if not op.view:
                 group["op"] = str(op.func).removeprefix("aten.").removesuffix(".default")
@@ -151,18 +280,52 @@ class Sequence:
             last = next(s for s in reversed(self.steps) if s.group == opened)
             last.last = True
             group["op"] = "view"
+        #: What comes from before the iteration; it stays, or another takes its place before the next one.
+        self.persistent = [n not in made for n in self.numbers]
+        self.symbols = [op.symbol for op in seen]
+        self._measure()
+
+    def _measure(self) -> None:
+        """What follows from the sizes of the storages."""
+        for group in self.groups:
+            group["room"] = 0
+        for step in self.steps:
+            step.sizes = tuple(self.bytes[slot] for slot in step.new)
+            if step.group >= 0:
+                self.groups[step.group]["room"] += sum(step.sizes)
         for step in self.steps:
             if step.first:
                 step.room = self.groups[step.group]["room"] + self.groups[step.group]["workspace"]
-        #: What comes from before the iteration; it stays, or another takes its place before the next one.
-        self.persistent = [n not in made for n in self.numbers]
-        self.signature = hash(tuple((id(s.func), s.slots, s.new, s.sizes) for s in self.steps))
+        self.total = sum(n for n, stays in zip(self.bytes, self.persistent) if not stays)
+        #: Iterations in which as much comes and goes are in one bucket.
+        self.bucket = int(math.log(max(self.total, 1)) / math.log(WITHIN))
+
+    def covers(self, sizes: dict[int, int]) -> bool:
+        """Whether a plan for this iteration serves one whose storages have these sizes so far."""
+        return all(nbytes <= self.bytes[slot] for slot, nbytes in sizes.items())
 
     def faster(self, other: "Sequence") -> None:
-        """Takes the shorter times of another recording of the same iteration."""
+        """Takes the shorter times of another recording of the same iteration; where sizes differ, the larger of both and their times."""
+        same = self.bytes == other.bytes
         for mine, theirs in zip(self.groups, other.groups):
-            mine["nanos"] = min(mine["nanos"], theirs["nanos"])
+            mine["nanos"] = (min if same else max)(mine["nanos"], theirs["nanos"])
             mine["workspace"] = max(mine["workspace"], theirs["workspace"])
+        if not same:
+            self.bytes = [max(a, b) for a, b in zip(self.bytes, other.bytes)]
+            self._measure()
+
+    def scaled(self, sizes: list[int]) -> "Sequence":
+        """The same iteration over storages of other sizes; its times go with the bytes that operations touch."""
+        other = copy.copy(self)
+        other.steps = [copy.copy(step) for step in self.steps]
+        other.bytes, other.numbers = list(sizes), list(self.numbers)
+        other.groups = []
+        for group in self.groups:
+            touched = {*group["reads"], *group["writes"]}
+            share = sum(sizes[slot] for slot in touched) / max(1, sum(self.bytes[slot] for slot in touched))
+            other.groups.append({**group, "nanos": group["nanos"] * share})
+        other._measure()
+        return other
 
     def recording(self, roles: Callable[[int], tuple[str, str]], least: int) -> Recording:
         """The iteration as the planner wants it; `roles` gives a storage's name and role."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any, Optional, Union
 
 import torch
 
-from . import _look, _patches, _tiercel, compiled
+from . import _learned, _look, _notices, _patches, _tiercel, compiled
 from ._machines import machine_for
 from ._mode import Watch
 from ._optimizers import Optimizers
+from ._interrupts import Interrupts
 from ._pin import Pins
+from ._room import usable
 from ._runtime import Runtime
 
 Size = Union[str, int]
@@ -65,13 +68,25 @@ class Session:
     tensors of the processor, ``"file:/folder"`` with an amount in ``slow_bytes``. ``system`` is any system that ``tiercel
     list`` names. ``device`` is the GPU where there is one. ``machine`` is the name of a machine that ships or the text of a machine
     file; the file of the GPU that is present unless it is given. With ``progress`` a line is printed when the plan changes and
-    twice a minute.
+    twice a minute. What is learned of a program is kept in ``~/.cache/tiercel/learned`` for the next time, or in the file that
+    ``learned`` names; ``learned=False`` keeps nothing.
+
+    >>> import torch, tiercel
+    >>> with tiercel.Session("8MiB", "64MiB", device="cpu", learned=False) as s:
+    ...     model = torch.nn.Linear(512, 512)
+    ...     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    ...     for _ in range(3):
+    ...         model(torch.randn(256, 512)).square().mean().backward()
+    ...         optimizer.step()
+    ...         optimizer.zero_grad()
+    ...     s.status["iterations"], s.status["peak"] <= 8 << 20
+    (3, True)
     """
 
     def __init__(self, fast: Size, slow: Optional[Size] = None, *, device: Optional[Union[str, torch.device]] = None,
                  system: str = "tiercel", slow_bytes: Optional[Size] = None, machine: Optional[str] = None,
                  least: Optional[Size] = None, seconds: float = 5.0, verbose: bool = False,
-                 progress: bool = False) -> None:
+                 progress: bool = False, learned: Union[bool, str, os.PathLike] = True) -> None:
         if device is None:
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
         self.device = torch.device(device)
@@ -94,6 +109,9 @@ class Session:
             if self.limit > there:
                 raise ValueError(f"a limit of {_tiercel.show_bytes(self.limit)} wanted; {self.device} has {_tiercel.show_bytes(there)}")
         self.least = _amount(least, "least") if least is not None else (1 << 20 if self.device.type == "cuda" else 1 << 16)
+        if usable(self.limit, self.device.type == "cuda") < 4 * self.least:
+            raise ValueError(f"a limit of {_tiercel.show_bytes(self.limit)} leaves nothing to work with: storages of {_tiercel.show_bytes(self.least)} or more are "
+                             "moved, and what is smaller stays; set a larger limit")
         self.machine = machine or ("" if self.device.type == "cuda" else _HOST)
         self._folder, self._system, self._seconds, self._verbose = folder, system, seconds, verbose
         self._runtime: Optional[Runtime] = None
@@ -102,6 +120,7 @@ class Session:
         self._compiled: Any = None
         self._pins: Optional[Pins] = None
         self._wants_progress = progress
+        self._learned = _learned.Learned(learned)
         self._progress: Optional[_look.Progress] = None
 
     def __enter__(self) -> "Session":
@@ -121,12 +140,14 @@ class Session:
             _settle_allocator("expandable_segments:True,large_segment_size_mb:12", "expandable_segments:True")
             torch.cuda.set_per_process_memory_fraction(min(1.0, self.limit / whole), self.device)
         self._runtime = Runtime(self.device, self.limit, self.slow, self._folder, self._system, self.machine, self.least,
-                                self._seconds, self._verbose)
+                                self._seconds, self._verbose, self._learned)
         _patches.install(current)
         self._optimizers = Optimizers(current)
         self._watch = Watch(self._runtime)
         self._watch.__enter__()
         _active = self
+        atexit.register(self._keep)
+        self._interrupts = Interrupts(self._runtime)
         self._end_compiled = compiled.when_used(self)
         if self._wants_progress:
             self._progress = _look.Progress(self)
@@ -134,6 +155,8 @@ class Session:
 
     def __exit__(self, *error: Any) -> None:
         global _active
+        self._keep()
+        self._interrupts.remove()
         assert self._watch is not None and self._runtime is not None and self._optimizers is not None
         self._watch.__exit__(None, None, None)
         self._optimizers.remove()
@@ -144,6 +167,12 @@ class Session:
             torch.cuda.set_per_process_memory_fraction(1.0, self.device)
         self._runtime.bring_all_back()
         _active = None
+
+    def _keep(self) -> None:
+        """Keeps what has been learned, when the session or the process ends."""
+        atexit.unregister(self._keep)
+        if self._runtime is not None and self._runtime.active:
+            self._learned.save(self._runtime)
 
     @property
     def status(self) -> dict:
@@ -156,6 +185,7 @@ class Session:
         return {"state": state, "refused": runtime.refused, "iterations": runtime.iteration, "diverged": runtime.diverged,
                 "limit": self.limit, "live": runtime.live + self._pinned, "peak": runtime.peak + self._pinned, "prediction": prediction,
                 "history": list(runtime.history), "moved": runtime.moved(), "retries": runtime.misses,
+                "paths": _notices.paths(runtime), "learned": self._learned.said,
                 "compiled": None if self._compiled is None else self._compiled.status}
 
     def wait_for_plan(self, seconds: float = 60.0) -> bool:
@@ -221,18 +251,34 @@ def _settle_allocator(*settings: str) -> None:
 
 
 def limit(fast: Size, slow: Optional[Size] = None, **more: Any) -> Session:
-    """Keeps this process to so much of the device's memory from here on; see :class:`Session` for what can be said."""
+    """Keeps this process to so much of the device's memory from here on; see :class:`Session` for what can be said.
+
+    >>> import tiercel
+    >>> session = tiercel.limit("8MiB", "64MiB", device="cpu")
+    >>> print(tiercel.explain().splitlines()[0])
+    The limit is 8 MiB on cpu; 0 B are there now, 0 B at the most so far.
+    >>> tiercel.unlimit()
+    """
     return Session(fast, slow, **more).__enter__()
 
 
 def unlimit() -> None:
-    """Lifts the limit: everything is brought back to the device."""
+    """Lifts the limit: everything is brought back to the device.
+
+    >>> import tiercel
+    >>> tiercel.unlimit()  # where there is none, nothing happens
+    """
     if _active is not None:
         _active.__exit__(None, None, None)
 
 
 def explain() -> str:
-    """Says in words what is where and why."""
+    """Says in words what is where and why.
+
+    >>> import tiercel
+    >>> tiercel.explain()
+    'No limit is in force: tiercel.limit("12GiB") sets one.'
+    """
     if _active is None:
         return "No limit is in force: tiercel.limit(\"12GiB\") sets one."
     status, show = _active.status, _tiercel.show_bytes
@@ -247,6 +293,7 @@ def explain() -> str:
         lines.append(f"Operations are served as they come ({why}): what one needs is brought, what was used longest ago leaves.")
     if status["diverged"]:
         lines.append(f"{status['diverged']} times an iteration differed from the plan's.")
+    lines += _notices.words(_active._runtime)
     fetched, evicted = status["moved"]
     lines.append(f"Moved so far: {show(fetched)} in, {show(evicted)} out.")
     return "\n".join(lines)

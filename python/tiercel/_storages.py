@@ -76,6 +76,8 @@ class Storages:
         self.on_death: Optional[Callable[[Entry], None]] = None
         #: Called to free memory where it is short, more each time.
         self.spare: Optional[Callable[[int], None]] = None
+        #: Called to take away so many bytes where more is there than there should be.
+        self.press: Optional[Callable[[int], None]] = None
         #: How often memory was short though it should not have been.
         self.retries = 0
         self._gone = self._forget
@@ -202,6 +204,8 @@ class Storages:
             if storage is not None and entry.resident:
                 entry.stash = self.mover.keep(storage, entry.nbytes)
                 self.take(entry, storage)
+        if self.press is not None and self.live + nbytes > self.capacity:
+            self.press(self.live + nbytes - self.capacity)
 
     def unstash(self, entry: Entry) -> None:
         """Brings back what was kept apart."""

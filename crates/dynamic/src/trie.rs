@@ -228,6 +228,59 @@ impl Trie {
         self.known
     }
 
+    /// The operations of a recorded sequence; nothing of a node that is no leaf.
+    pub fn sequence(&self, leaf: NodeId) -> Vec<Symbol> {
+        let slots = self.lineage(leaf).into_iter().filter_map(|id| self.slot(id));
+        let mut done: Vec<Symbol> =
+            slots.flat_map(|slot| self.nodes[slot as usize].label.iter().copied()).collect();
+        if done.pop() != Some(END) {
+            done.clear();
+        }
+        done
+    }
+
+    /// The iteration under way has done the first `upto` operations of a recorded sequence, whatever was said of it before.
+    pub fn resume(&mut self, leaf: NodeId, upto: usize) {
+        self.done.clear();
+        (self.at, self.lost, self.known) = ((0, 0), false, 0);
+        for symbol in self.sequence(leaf).into_iter().take(upto) {
+            self.step(symbol);
+        }
+    }
+
+    /// The iteration has ended, and it was this recorded sequence from end to end: what [`Trie::end`] does, without the steps.
+    pub fn again(&mut self, leaf: NodeId) -> bool {
+        self.done.clear();
+        (self.at, self.lost, self.known) = ((0, 0), false, 0);
+        let Some(mut slot) = self.slot(leaf).filter(|slot| self.linked(*slot)) else { return false };
+        self.touch(slot);
+        while slot != NONE {
+            self.steps += 1;
+            self.nodes[slot as usize].count += 1;
+            slot = self.nodes[slot as usize].parent;
+        }
+        true
+    }
+
+    /// The recorded sequences that begin as the iteration under way, at most so many, and whether those are all.
+    pub fn ahead(&self, most: usize) -> (Vec<NodeId>, bool) {
+        if self.lost {
+            return (Vec::new(), true);
+        }
+        let (mut open, mut found) = (vec![self.at.0], Vec::new());
+        while let Some(slot) = open.pop() {
+            let node = &self.nodes[slot as usize];
+            if node.children.is_empty() && slot != 0 {
+                if found.len() == most {
+                    return (found, false);
+                }
+                found.push(node.id);
+            }
+            open.extend(&node.children);
+        }
+        (found, true)
+    }
+
     /// The iteration has ended. Its leaf, whether it was there before, and the leaves that were forgotten for it; no leaf
     /// where it was too long to be recorded.
     pub fn end(&mut self) -> (Option<NodeId>, bool, Vec<NodeId>) {
@@ -395,6 +448,33 @@ mod tests {
         }
         let (leaf, known, _) = trie.end();
         (leaf.expect("it is short"), known)
+    }
+
+    #[test]
+    fn an_iteration_goes_on_from_a_recorded_one() {
+        let mut trie = Trie::new(Limits::default());
+        let (a, _) = play(&mut trie, &[1, 2, 3, 4]);
+        let (b, _) = play(&mut trie, &[1, 2, 5, 6]);
+        assert_eq!(trie.sequence(a), [1, 2, 3, 4]);
+        assert_eq!(trie.sequence(trie.root()), []);
+        trie.resume(a, 2);
+        let both = trie.ahead(8);
+        assert_eq!((both.0.len(), both.1), (2, true));
+        assert_eq!(trie.ahead(1), (vec![both.0[0]], false), "more than were asked for");
+        assert!(matches!(trie.step(5), Here::Known(_)));
+        assert_eq!(trie.ahead(8), (vec![b], true));
+        trie.step(6);
+        assert_eq!(trie.end(), (Some(b), true, vec![]));
+        assert_eq!(trie.count(b), 2);
+        assert!(trie.again(a) && trie.count(a) == 2 && trie.count(trie.root()) == 4);
+        assert_eq!(trie.leaves(), [a, b], "used last first");
+        assert!(!trie.again(99), "nobody");
+        trie.resume(a, 3);
+        trie.step(9);
+        assert_eq!(trie.ahead(8), (vec![], true));
+        let (c, known, _) = trie.end();
+        assert!(!known);
+        assert_eq!(trie.sequence(c.expect("it is short")), [1, 2, 3, 9]);
     }
 
     #[test]

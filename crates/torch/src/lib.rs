@@ -17,10 +17,12 @@
 //! | `recording.rs` | an iteration as it was seen, and the trace that it becomes |
 //! | `planning.rs` | from that trace to books that follow a system |
 //! | `scheduling.rs` | from that trace to acts that a compiler writes into the program |
+//! | `paths.rs` | the paths of a program whose iterations differ, and which comes next |
 
 mod books;
 pub mod clock;
 mod ledger;
+pub mod paths;
 mod planning;
 mod recording;
 pub mod report;

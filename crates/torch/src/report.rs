@@ -88,6 +88,7 @@ impl Expected {
              allocator puts them: the map's addresses are the simulation's, of which there may be twice as many as bytes."
                 .into(),
         );
+        run.notes.extend(measured.notes.iter().cloned());
         Report {
             title: title.to_string(),
             comparison: Comparison::new(rows),
@@ -108,6 +109,8 @@ pub struct Measured {
     pub demand_ns: Vec<u64>,
     /// The most bytes there were on the device.
     pub peak_bytes: u64,
+    /// What else is to be said, a line each.
+    pub notes: Vec<String>,
 }
 
 /// A limit of fast memory, and what a plan for it is expected to take.
@@ -252,6 +255,7 @@ mod tests {
             planned_ns: vec![2 * decided.predicted.0; 3],
             demand_ns: vec![9 * decided.predicted.0],
             peak_bytes: 5 << 20,
+            notes: vec!["Paths: two".into()],
         };
         let report = expected.report("six", &measured);
         let rows: Vec<(&str, bool)> =
@@ -267,6 +271,7 @@ mod tests {
         assert_eq!(report.comparison.rows[1].predicted_ns, Some(decided.predicted.0));
         let page = report.html();
         assert!(page.contains("What ran when") && page.contains("Predicted: this is the plan"));
+        assert!(page.contains("Paths: two"));
         let alone = Expected::new(&decided, "six").expect("a run").report("six", &Measured::default());
         assert_eq!(alone.comparison.rows.len(), 1, "what was not measured has no row");
     }
