@@ -505,7 +505,8 @@ mod tests {
         for turn in 0..200 {
             paths.begin();
             let way = random.usize(0..8);
-            right += u32::from(turn >= 100 && paths.shape(way as u64) == Some(leaves[way]));
+            let told = paths.shape(way as u64);
+            right += u32::from(turn >= 100 && told == Some(leaves[way]));
             paths.again(leaves[way], Way::Hit, 1000.0);
         }
         assert_eq!(right, 100, "the second operation's shape decides");
