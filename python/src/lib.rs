@@ -4,6 +4,7 @@
 //! other Python threads run meanwhile.
 
 mod ann;
+mod arena;
 mod compiled;
 mod optim;
 mod paths;
@@ -17,7 +18,7 @@ use pyo3::exceptions::{PyKeyError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tiercel_core::{Access, Bytes, Error, Machine, Place, TierId};
 use tiercel_torch::report::Measured;
-use tiercel_torch::{Act, BooksError, Decided, Operation, Role, StorageInfo, Task};
+use tiercel_torch::{Act, Asked, BooksError, Decided, Operation, Role, StorageInfo, Task};
 use tiercel_workload::Trace;
 
 /// A task for Python: what it is (0 copy, 1 wait, 2 release, 3 retired), then its numbers.
@@ -225,12 +226,15 @@ impl Recording {
         capacities: Vec<u64>,
         system: &str,
         again: bool,
+        places: bool,
         seconds: f64,
         seed: u64,
     ) -> PyResult<Followed> {
         let machine = machine(machine_file, &capacities)?;
         let trace: Arc<Trace> = Arc::new(self.seen.trace("recorded"));
-        let followed = py.detach(|| tiercel_torch::decide(trace, &machine, system, again, seconds, seed));
+        let followed = py.detach(|| {
+            tiercel_torch::decide(trace, &machine, system, Asked { again, places, seconds, seed })
+        });
         let decided = followed.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let kept = Arc::new(decided.clone());
         *self.decided.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(kept);
@@ -288,6 +292,15 @@ impl Followed {
         }))
     }
 
+    /// Where everything lies, where the plan says: storages that are there when an iteration begins, those that set out before an
+    /// operation, and those that an operation makes.
+    #[getter]
+    fn places(&self) -> PyResult<Option<Lying>> {
+        let decided = self.0.as_ref().ok_or_else(taken)?;
+        let places = decided.schedule.as_ref().and_then(|schedule| schedule.places.as_ref());
+        Ok(places.map(|p| (p.begin.clone(), p.fetched.clone(), p.made.clone())))
+    }
+
     /// The most bytes alive at once, and the bytes fetched and evicted in an iteration.
     #[getter]
     fn bytes(&self) -> PyResult<(u64, u64, u64)> {
@@ -310,6 +323,9 @@ impl Followed {
 
 /// What is done before an operation, and after it.
 type Around = (Vec<(u8, u32)>, Vec<(u8, u32)>);
+
+/// Places of storages: at the beginning, by operation, and by the operation at which another one runs.
+type Lying = (Vec<(u32, u64)>, Vec<(u32, u32, u64)>, Vec<(u32, u32, u32, u64)>);
 
 fn act(act: &Act) -> (u8, u32) {
     match *act {
@@ -356,6 +372,7 @@ fn _tiercel(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ann::AnnIndex>()?;
     m.add("DamagedIndex", m.py().get_type::<ann::DamagedIndex>())?;
     m.add_function(wrap_pyfunction!(compiled::schedule, m)?)?;
+    arena::add(m)?;
     optim::add(m)?;
     show::add(m)?;
     m.add_function(wrap_pyfunction!(machine_text, m)?)?;

@@ -12,6 +12,8 @@ from typing import Any, Callable, Optional
 import torch
 
 from . import _tiercel
+from ._arena import is_shortage
+from ._devices import address_of
 from ._operations import Kind, learn_sizes, result_sizes
 from ._sequence import Record, Seen, Touched
 from ._storages import Entry, Storages
@@ -112,9 +114,12 @@ class Demand:
         if current:
             self.do(self.books.end([]))
 
-    def _bury(self) -> None:
+    def _bury(self, record: Optional[Record] = None) -> None:
         while self.storages.dead:
-            self.books.retire(self.storages.dead.popleft())
+            number = self.storages.dead.popleft()
+            self.books.retire(number)
+            if record is not None:
+                record.died(number)
 
     def _spare(self, attempt: int) -> None:
         """Frees memory beyond what the books gave up."""
@@ -131,11 +136,13 @@ class Demand:
         """Runs an operation with everything that it needs in place, and records it where somebody wants that."""
         books = self.books
         touched = Touched(kind, args, kwargs, self.entry)
-        self._bury()
+        self._bury(record)
         ended = self.mover.ended()
         if ended:
             books.ended(ended)
         self.storages.flush()
+        while self.storages.stashed:
+            self.storages.unstash(self.storages.stashed.pop())
         rows: dict[int, int] = {}
         for entry, written in touched.uses:
             rows[entry.number] = rows.get(entry.number, 0) | (2 if written else 0)
@@ -143,22 +150,32 @@ class Demand:
         born = () if view else result_sizes(func, args, kwargs, self.least)
         spare = self._beside(func, born)
         served = bool(rows or born)
-        if served:
-            try:
-                tasks = books.begin(list(rows.items()), list(born + spare))
-            except MemoryError as error:
-                raise self._too_small(func, touched, born, error) from None
-            self.do(tasks)
-            self.storages.make_room(sum(born) + sum(spare))
-            self.busy = True
-        clock, before = self._start(view or record is None or not timed)
-        try:
-            result = self.storages.attempt(lambda: func(*args, **kwargs))
-        except BaseException:
-            self.busy = False
+        arena = self.storages.arena if record is not None and born else None
+        self.storages.in_use = {entry for entry, _ in touched.uses}
+        more: tuple[int, ...] = ()
+        while True:
             if served:
-                self.do(books.end([]))
-            raise
+                try:
+                    tasks = books.begin(list(rows.items()), list(born + spare + more))
+                except MemoryError as error:
+                    raise self._too_small(func, touched, born, error) from None
+                self.do(tasks)
+                self.storages.make_room(sum(born) + sum(spare) + sum(more))
+                self.busy = True
+            if arena is not None:
+                arena.watch()
+            clock, before = self._start(view or record is None or not timed)
+            try:
+                result = self.storages.attempt(lambda: func(*args, **kwargs))
+                break
+            except BaseException as error:
+                self.busy = False
+                if served:
+                    self.do(books.end([]))
+                # What is free lies in pieces: more of it has to be.
+                more = (sum(more) * 2 or max(born, default=self.room // 16),)
+                if not served or self.storages.arena is None or not is_shortage(error) or sum(more) > self.room // 2:
+                    raise
         self.busy = False
         made = [] if view else self.storages.made(result)
         clock, workspace = self._stop(clock, before, made)
@@ -173,6 +190,8 @@ class Demand:
                 self.do(books.adopt(entry.number, entry.nbytes, None))
         if record is not None:
             seen = Seen(func, view, touched, tuple(e.number for e in made), tuple(e.nbytes for e in made), phase(), clock, workspace)
+            if arena is not None and made:
+                seen.later = _later(arena.taken(), made)
             record.add(seen, touched, made)
         return result
 
@@ -196,8 +215,8 @@ class Demand:
         if not self.on_gpu:
             return time.perf_counter_ns(), 0
         device = self.storages.device
-        torch._C._cuda_resetPeakMemoryStats(device.index)
-        before = torch._C._cuda_memoryStats(device.index)["allocated_bytes"]["all"]["current"]
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["current"]
         torch.cuda._sleep(120_000)  # the host gets ahead, so that the time is the operation's alone
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(device))
@@ -211,8 +230,20 @@ class Demand:
         device = self.storages.device
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(device))
-        peak = torch._C._cuda_memoryStats(device.index)["allocated_bytes"]["all"]["peak"]
+        peak = torch.cuda.memory.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
         return (clock, event), max(0, peak - before - sum(e.nbytes for e in made))
+
+
+def _later(taken: list[tuple[int, int]], made: list[Entry]) -> tuple[int, ...]:
+    """For each storage that an operation made, how many pieces of its size it had taken before for its own use."""
+    found, ours = [], {address_of(entry.ref()) for entry in made}
+    for entry in made:
+        address, count = address_of(entry.ref()), 0
+        last = max((at for at, (other, _) in enumerate(taken) if other == address), default=0)
+        for other, nbytes in taken[:last]:
+            count += other not in ours and -(-nbytes // 512) == -(-entry.nbytes // 512)
+        found.append(count)
+    return tuple(found)
 
 
 def elapsed(clock: Any) -> float:

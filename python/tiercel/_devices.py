@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 import torch
 
+from ._arena import is_shortage
 from ._tiercel import Slab
 
 #: The address of a storage's bytes, for those who know that they are there.
@@ -302,7 +303,9 @@ class CudaMover:
         # One block, so that the others come to lie side by side.
         try:
             block, at = torch.empty(total, dtype=torch.uint8, device=self.device), 0
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_shortage(error):
+                raise
             count = 0
         for storage, nbytes in storages[:count]:
             copy = block[at : at + nbytes]

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import torch
 
 from . import _graft
+from ._arena import is_shortage
 from ._again import Form, Note
 from ._devices import bytes_of
 from ._operations import tensors_in
@@ -59,20 +60,23 @@ class Following:
         self.needed: set[int] = set()
         #: Called where a storage turns out to be one that a plan of another process names.
         self.on_adopt: Any = None
+        self.arena = storages.arena
         self._arm()
         storages.on_death, storages.spare, storages.press = self._died, self._park, self._put_aside
+        storages.is_arriving = lambda entry: entry.slot in self.arriving
 
     def _arm(self) -> None:
         """Gives each step its acts."""
         script = self.script
         for step in self.steps:
-            step.before = step.after = step.note = None
+            step.before = step.after = step.note = step.lies = None
             if step.group < 0:
                 continue
             if step.first:
                 step.before = tuple(script.before[step.group]) or None
             if step.last:
                 step.after = tuple(script.after[step.group]) or None
+                step.lies = script.makes.get((step.group, step.group)) if self.arena is not None else None
                 if step.group in script.noted:
                     step.note = self.notes[step.group] = Note(step.func, self.storages.device)
 
@@ -168,11 +172,18 @@ class Following:
         note = step.note
         if note is not None:
             note.before()
+        if step.lies is not None:
+            self.arena.expect(*step.lies)
         try:
             result = step.call(*args, **kwargs)
-        except torch.OutOfMemoryError:
-            result = self.storages.attempt(lambda: func(*args, **kwargs))
-        if step.new and (not self._meet(step, result) or self.lost):
+        except RuntimeError as error:
+            if not is_shortage(error):
+                raise
+            result = self.storages.attempt(lambda: self._run_again(step, args, kwargs))
+        expected = not step.new or self._meet(step, result) and not self.lost
+        if step.lies is not None:
+            self.arena.settle()
+        if not expected:
             return result
         if note is not None:
             note.take(args, kwargs, result, self.slot_of, step.new)
@@ -182,6 +193,14 @@ class Following:
             if step.after is not None:
                 self.perform(step.after)
         return result
+
+    def _run_again(self, step: Step, args: tuple, kwargs: dict) -> Any:
+        self.storages.in_use = {self.by_slot[slot] for slot in step.slots}
+        for slot in step.slots:
+            self.storages.unstash(self.by_slot[slot])
+        if step.lies is not None:
+            self.arena.expect(*step.lies)
+        return step.func(*args, **kwargs)
 
     def _meet(self, step: Step, result: Any) -> bool:
         """The storages that a step has made; false where they are others than those that were expected."""
@@ -255,10 +274,16 @@ class Following:
         storages = self.storages
         for act, slot in acts:
             if act == AGAIN:
+                if self.arena is not None:
+                    lies = self.script.makes.get((self._group(), slot))
+                    if lies is not None:
+                        self.arena.expect(*lies)
                 if self.entered:
                     self._again(slot)
                 else:
                     self.notes[slot].run(self)
+                if self.arena is not None:
+                    self.arena.settle()
                 continue
             entry = self.by_slot[slot]
             storage = entry.ref() if entry is not None and entry.ref is not None else None
@@ -309,10 +334,18 @@ class Following:
             self.storages.unstash(entry)
             return
         left = entry.leaving
+        if self.arena is not None:
+            place = self.script.comes.get((self._group(), slot))
+            if place is not None:
+                self.arena.expect([(entry.nbytes, place, 0)], (0, 0))
         self.storages.give(entry, storage)
         self.mover.fetch(slot, storage, entry.slab, entry.home[1], entry.nbytes, left)
         self.arriving[slot] = storage
         self.moved[0] += entry.nbytes
+
+    def _group(self) -> int:
+        """The group of the operation that runs, or around which something is done."""
+        return self.steps[min(self.at, self.count) - 1].group
 
     def _drop(self, entry: Entry, storage: torch.UntypedStorage) -> None:
         self.mover.let(entry.leaving)
@@ -375,7 +408,7 @@ class Following:
 
     def _put_aside(self, left: int) -> None:
         """Takes away so many bytes of what is wanted last."""
-        group = self.steps[min(self.at, self.count) - 1].group
+        group = self._group()
         if self.touched is None:
             self.touched = touched_by(self.sequence.groups, self.script.before, self.script.after)
         offers = []
@@ -443,6 +476,7 @@ class Following:
         self.held.clear()
         self.notes.clear()
         self.storages.on_death = self.storages.press = None
+        self.storages.is_arriving = lambda entry: False
 
     def _make_dropped(self, original: int, made: set[int]) -> None:
         note, group = self.notes[original], self.sequence.groups[original]

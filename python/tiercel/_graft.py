@@ -71,6 +71,12 @@ def can() -> bool:
     return _offset is not None
 
 
+def exchange(a: torch.UntypedStorage, b: torch.UntypedStorage) -> None:
+    """Gives each of two storages the other's memory."""
+    assert _offset is not None
+    _exchange(a, b, _offset)
+
+
 def hand_over(full: torch.UntypedStorage, empty: torch.UntypedStorage) -> None:
     """Gives `empty`, which has no memory, that of `full`, which has none then."""
     assert _offset is not None and bytes_of(empty) == 0

@@ -135,7 +135,7 @@ def _plain(known: Known, name: int) -> dict:
     steps = [(str(s.func), s.view, s.slots, s.written, s.new, s.group, s.first, s.last, s.where, s.small, s.length, s.cuts, s.once, s.count)
              for s in sequence.steps]
     return {"name": name, "steps": steps, "groups": sequence.groups, "bytes": sequence.bytes, "numbers": sequence.numbers, "persistent": sequence.persistent,
-            "symbols": sequence.symbols, "before": script.before, "after": script.after, "away": sorted(script.away), "lazy": script.lazy,
+            "symbols": sequence.symbols, "holds": sorted(sequence.holds.items()), "before": script.before, "after": script.after, "away": sorted(script.away), "lazy": script.lazy,
             "prediction": known.prediction}
 
 
@@ -158,6 +158,8 @@ def _take_up(runtime: Any, plain: dict) -> bool:
     sequence.persistent, sequence.symbols = [bool(stay) for stay in plain["persistent"]], plain["symbols"]
     sequence.numbers = [_FOREIGN - 2 * abs(int(number)) - (number < 0) for number in plain["numbers"]]
     sequence.steps = [_step(row) for row in plain["steps"]]
+    sequence.later = {}
+    sequence.holds = {int(at): [int(slot) for slot in slots] for at, slots in plain["holds"]}
     _check(sequence)
     _group(sequence)
     sequence._measure()
@@ -193,6 +195,8 @@ def _check(sequence: Sequence) -> None:
     count, groups, at = len(sequence.bytes), len(sequence.groups), 0
     if not len(sequence.persistent) == len(sequence.numbers) == count or len(sequence.symbols) != len(sequence.steps) or min(sequence.bytes, default=1) <= 0:
         raise ValueError("lists of other lengths")
+    if not all(0 <= before <= groups and all(0 <= slot < count for slot in slots) for before, slots in sequence.holds.items()):
+        raise ValueError("storages are held that there are not")
     for step in sequence.steps:
         if not all(0 <= slot < count for slot in (*step.slots, *step.new)) or not (step.group == -1 or at <= step.group < groups):
             raise ValueError("a step that names what is not there")

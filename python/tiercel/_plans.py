@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Any, Iterable, Iterator, Optional
 
 from . import _tiercel
-from ._room import SHARE
-from ._script import Script, of_books, of_schedule
+from ._room import PLACED, SHARE
+from ._script import Script, fold, fold_places, of_books, of_schedule
 from ._sequence import WITHIN, Sequence
 from ._storages import Entry, Storages
 from ._timing import Clock
@@ -105,7 +105,8 @@ class Plans:
         self.refused: Optional[str] = None
         self.recording: Any = None
         #: The part of the limit that plans may use; less where an allocator loses more to pieces.
-        self.share = SHARE
+        self.arena = storages.arena
+        self.share = SHARE if self.arena is None else PLACED
         #: Iterations in which memory was short though the plan fits.
         self.short = 0
         self.retries_before = 0
@@ -183,13 +184,13 @@ class Plans:
 
     def plan(self, leaf: int, sequence: Sequence) -> None:
         """Has a plan made in the background."""
-        recording = sequence.recording(self._roles, self.storages.least)
+        recording = sequence.recording(self._roles, self.storages.least, 1 if self.arena is None else self.arena.GRAIN)
         self.recording = recording
         room, mover = self.room(), self.storages.mover
 
         def work() -> None:
             try:
-                decided = recording.plan(self.machine, [room, self.slow], self.system, True, self.seconds, 0)
+                decided = recording.plan(self.machine, [room, self.slow], self.system, True, self.arena is not None, self.seconds, 0)
                 prediction = _prediction(decided)
                 script = self._script(sequence, decided)
                 if script is None:
@@ -210,9 +211,14 @@ class Plans:
         schedule = decided.schedule
         home = self.home_of(sequence)
         if schedule is not None:
-            script: Optional[Script] = of_schedule(sequence.groups, sequence.bytes, sequence.persistent, schedule, home)
+            kernels = sequence.kernels()
+            acts = fold(kernels, len(sequence.groups), schedule)
+            script: Optional[Script] = of_schedule(sequence.groups, sequence.bytes, sequence.persistent, acts, home)
+            places = fold_places(kernels, len(sequence.groups), decided.places)
+            if script is not None and places is not None:
+                script.lie(sequence.groups, sequence.bytes, places, sequence.later)
         else:
-            script = of_books(sequence.groups, sequence.bytes, sequence.persistent, decided.open(), home)
+            script = of_books(sequence.groups, sequence.kernels(), sequence.bytes, sequence.persistent, decided.open(), home)
         if script is not None and max([script.nbytes, *(known.script.nbytes for known in self.all())]) > self.homes.bottom:
             raise MemoryError(f"slow memory of {_tiercel.show_bytes(self.slow)} is too small for it")
         return script
@@ -224,7 +230,7 @@ class Plans:
     def recorded_again(self, known: Known) -> Any:
         """The iteration of a plan that another process made, with a plan of this one to be shown."""
         recording = known.sequence.recording(self._roles, self.storages.least)
-        recording.plan(self.machine, [self.room(), self.slow], self.system, True, self.seconds, 0)
+        recording.plan(self.machine, [self.room(), self.slow], self.system, True, False, self.seconds, 0)
         self.recording = recording
         return recording
 

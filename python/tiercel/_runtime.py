@@ -25,6 +25,7 @@ from ._learned import Learned
 from ._notices import Notices
 from ._operations import Kind, cut, kind_of, pieces, result_sizes
 from ._plans import Known, Plans
+from ._arena import SMALL
 from ._room import usable
 from ._sequence import Record, Seen, Sequence, Touched
 from ._storages import Entry, Storages
@@ -48,13 +49,13 @@ class Runtime(Visits):
     """One device with a limit."""
 
     def __init__(self, device: torch.device, limit: int, slow: int, folder: Optional[str], system: str, machine: str,
-                 least: int, seconds: float, verbose: bool, learned: Learned) -> None:
+                 least: int, seconds: float, verbose: bool, learned: Learned, arena: Any = None) -> None:
         self.device, self.limit, self.slow, self.folder = device, limit, slow, folder
         self.system, self.machine, self.least, self.seconds, self.verbose = system, machine, least, seconds, verbose
         self.on_gpu = device.type == "cuda"
         self.mover = mover(device)
         self.lock = threading.RLock()
-        self.storages = Storages(device, least, limit, self.mover)
+        self.storages = Storages(device, least, limit, self.mover, arena)
         self.entries = self.storages.entries
         self.slab = self.mover.slab(slow, folder, 0)
         self.demand: Optional[Demand] = None
@@ -111,6 +112,8 @@ class Runtime(Visits):
 
     def room(self) -> int:
         """What plans may use: the limit, less what is too small to count and what an allocator loses."""
+        if self.storages.arena is not None and self.on_gpu:
+            return max(self.least, int((self.limit - max(SMALL, int(self.storages.arena.smalls() * 1.1))) * self.plans.share))
         return max(self.least, usable(self.limit, self.on_gpu, self.plans.share))
 
     @property
@@ -529,4 +532,4 @@ class Runtime(Visits):
         for other in gone:
             self.plans.drop(other)
         if record is not None and leaf is not None and record.seen and (self.timed or repeated):
-            self.plans.learn(leaf, Sequence(record.seen, record.sizes, elapsed), repeated)
+            self.plans.learn(leaf, Sequence(record.seen, record.sizes, elapsed, record.deaths), repeated)

@@ -61,9 +61,27 @@ class Script:
                 self.places[slot] = self.nbytes
                 self.nbytes += -(-sizes[slot] // _PAGE) * _PAGE
         self.ranges.append((0, self.nbytes))
+        #: Where storages lie on the device, if the plan says: what is there at the beginning, by slot; what sets out, by group and
+        #: slot; what an operation makes, by group and operation, with what it needs beside that.
+        self.begins: dict[int, int] = {}
+        self.comes: dict[tuple[int, int], int] = {}
+        self.makes: dict[tuple[int, int], tuple[list[tuple[int, int, int]], tuple[int, int]]] = {}
         #: The storages that an operation which runs again needs: they are held, even where the program lets them go.
         self.held = {slot for group in self.noted for slot in (*groups[group]["reads"], *groups[group]["writes"]) if not stays[slot]}
         self._let_go(groups, stays)
+
+    def lie(self, groups: list[dict], sizes: list[int], places: tuple, later: dict[int, int]) -> None:
+        """Takes up the places of a plan; `later` says how many pieces of a storage's size the operation that makes it takes before."""
+        begins, comes, makes = places
+        self.begins = dict(begins)
+        self.comes = {(group, slot): place for group, slot, place in comes}
+        for group, operation, slot, place in makes:
+            results, beside = self.makes.get((group, operation), ([], (0, 0)))
+            if slot < len(sizes):
+                results.append((sizes[slot], place, later.get(slot, 0)))
+            else:
+                beside = (groups[operation]["workspace"], place)
+            self.makes[group, operation] = (results, beside)
 
     def _let_go(self, groups: list[dict], stays: list[bool]) -> None:
         """Says behind which act or group each storage that dies in the iteration is wanted no more."""
@@ -83,6 +101,46 @@ class Script:
         for slot in sorted((slot for slot in last if not stays[slot]), key=lambda slot: -last[slot][1]):
             acts, index = last[slot]
             acts.insert(index, (LET, slot))
+
+
+def _groups(kernels: list[Optional[int]], count: int) -> list[int]:
+    """For each kernel of a trace its group, or the one behind it where it stands for what is held; `count` at the end."""
+    found, after = [], count
+    for kernel in reversed(kernels):
+        after = after if kernel is None else kernel
+        found.append(after)
+    return found[::-1]
+
+
+def fold(kernels: list[Optional[int]], count: int, schedule: tuple) -> tuple:
+    """A schedule by kernels of the trace as one by groups: what is done around a kernel that stands for what is held is done before the
+    next group, or behind the last."""
+    away, steps = schedule
+    group_of = _groups(kernels, count)
+
+    def numbered(acts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(kind, group_of[at] if kind == 3 else at) for kind, at in acts]
+
+    folded: list[tuple[list, list]] = []
+    waiting: list[tuple[int, int]] = []
+    for kernel, (first, then) in zip(kernels, steps):
+        if kernel is None:
+            waiting += numbered(first) + numbered(then)
+        else:
+            folded.append((waiting + numbered(first), numbered(then)))
+            waiting = []
+    if folded:
+        folded[-1][1].extend(waiting)
+    return away, folded
+
+
+def fold_places(kernels: list[Optional[int]], count: int, places: Optional[tuple]) -> Optional[tuple]:
+    """Places by kernels of the trace as places by groups."""
+    if places is None:
+        return None
+    begins, comes, makes = places
+    group_of = [min(group, count - 1) for group in _groups(kernels, count)]
+    return begins, [(group_of[at], slot, place) for at, slot, place in comes], [(group_of[at], group_of[run], slot, place) for at, run, slot, place in makes]
 
 
 def of_schedule(groups: list[dict], sizes: list[int], stays: list[bool], schedule: tuple, home: Callable[[int], int]) -> Script:
@@ -128,8 +186,10 @@ def _keep_the_last(groups: list[dict], before: list[list[Act]], after: list[list
                     acts[index] = (LET, other)
 
 
-def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any, home: Callable[[int], int]) -> Optional[Script]:
-    """The script of a policy that decides while it runs; nothing where it does not come to repeat itself."""
+def of_books(groups: list[dict], kernels: list[Optional[int]], sizes: list[int], stays: list[bool], books: Any,
+             home: Callable[[int], int]) -> Optional[Script]:
+    """The script of a policy that decides while it runs; nothing where it does not come to repeat itself. `kernels` are those of the trace
+    that it has seen."""
     known: Optional[tuple] = None
     count, persistent = len(sizes), [slot for slot, stay in enumerate(stays) if stay]
     for _ in range(_PATIENCE):
@@ -155,10 +215,17 @@ def of_books(groups: list[dict], sizes: list[int], stays: list[bool], books: Any
         start = {slot for slot in persistent if (books.home(slot) or (0, 0))[0] != 0}
         first = acts(books.begin_iteration())
         before, after = [], []
-        for at in range(len(groups)):
-            before.append(acts(books.begin_step(at)))
-            after.append(acts(books.end_step(at)))
+        waiting: list[Act] = []
+        for at, kernel in enumerate(kernels):
+            ahead, then = acts(books.begin_step(at)), acts(books.end_step(at))
+            if kernel is None:
+                waiting += ahead + then
+                continue
+            before.append(waiting + ahead)
+            after.append(then)
+            waiting = []
         if before:
+            after[-1] += waiting
             before[0] = first + before[0]
             after[-1] += acts(books.end_iteration())
         end = {slot for slot in persistent if (books.home(slot) or (0, 0))[0] != 0}

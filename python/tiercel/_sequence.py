@@ -40,7 +40,7 @@ def _number(thing: Any) -> int:
 class Seen:
     """One operation as it ran."""
 
-    __slots__ = ("symbol", "func", "view", "uses", "where", "small", "length", "cuts", "made", "sizes", "phase", "clock", "workspace", "once")
+    __slots__ = ("symbol", "func", "view", "uses", "where", "small", "length", "cuts", "made", "sizes", "phase", "clock", "workspace", "once", "later")
 
     def __init__(self, func: Any, view: bool, touched: "Touched", made: tuple, sizes: tuple, phase: int, clock: Any, workspace: int) -> None:
         self.symbol = 0
@@ -51,6 +51,8 @@ class Seen:
         self.phase, self.clock, self.workspace = phase, clock, workspace
         #: It draws from a generator of the program's own, which nobody can put back.
         self.once = touched.generator
+        #: For what it made, how many pieces of that size it had taken before for its own use.
+        self.later: tuple = ()
 
     @classmethod
     def again(cls, step: "Step", symbol: int, numbers: Callable[[int], int], sizes: tuple, group: Optional[dict]) -> "Seen":
@@ -59,6 +61,7 @@ class Seen:
         seen.symbol, seen.func, seen.view = symbol, step.func, step.view
         seen.uses = tuple((numbers(slot), written) for slot, written in zip(step.slots, step.written))
         seen.made, seen.sizes = tuple(numbers(slot) for slot in step.new), sizes
+        seen.later = ()
         seen.where, seen.small, seen.length, seen.cuts, seen.once = step.where, step.small, step.length, step.cuts, step.once
         # The group's time and workspace count once, with the operation that ends it.
         last = group is not None and step.last
@@ -80,6 +83,8 @@ class Record:
         #: The symbols since the record was begun, and the sizes of all storages.
         self.symbols: list[int] = []
         self.sizes: dict[int, int] = {}
+        #: Storages that are gone, with the number of operations that had run by then.
+        self.deaths: dict[int, int] = {}
 
     @classmethod
     def of(cls, following: Any) -> "Record":
@@ -119,6 +124,8 @@ class Record:
             before[-1].sizes = tuple(entry.nbytes for entry in following.strange)
             self.sizes.update(zip(before[-1].made, before[-1].sizes))
         self.seen[:0] = before
+        # When those of before died is not known.
+        self.deaths.clear()
 
     def peek(self, func: Any, touched: "Touched") -> int:
         """What an operation would be among those of the iteration."""
@@ -142,6 +149,10 @@ class Record:
                 self.count += 1
         self.sizes.update(zip(seen.made, seen.sizes))
         self.made(made)
+
+    def died(self, number: int) -> None:
+        """The program has let go of a storage."""
+        self.deaths[number] = len(self.seen)
 
     def made(self, entries: list[Any]) -> None:
         """These storages are new in the iteration."""
@@ -195,7 +206,7 @@ class Step:
     """One operation of a known sequence: what it must be, where its group begins and ends, and what is done around it."""
 
     __slots__ = ("func", "call", "view", "slots", "written", "new", "sizes", "group", "first", "last", "room", "where", "flat", "nested", "named", "small",
-                 "length", "cuts", "once", "count", "before", "after", "note")
+                 "length", "cuts", "once", "count", "before", "after", "note", "lies")
 
     def __init__(self, op: Seen, slots: tuple, new: tuple, count: int) -> None:
         self.func, self.slots, self.new, self.sizes = op.func, slots, new, op.sizes
@@ -222,12 +233,14 @@ class Step:
         self.before: Optional[tuple] = None
         self.after: Optional[tuple] = None
         self.note: Any = None
+        #: Where what it makes lies on the device, if the plan says.
+        self.lies: Any = None
 
 
 class Sequence:
     """A recorded iteration: its steps, its storages and its groups."""
 
-    def __init__(self, seen: list[Seen], sizes: dict[int, int], elapsed: Callable[[Any], float]) -> None:
+    def __init__(self, seen: list[Seen], sizes: dict[int, int], elapsed: Callable[[Any], float], deaths: dict[int, int]) -> None:
         slots: dict[int, int] = {}
         made: set[int] = set()
         self.steps: list[Step] = []
@@ -283,7 +296,41 @@ class Sequence:
         #: What comes from before the iteration; it stays, or another takes its place before the next one.
         self.persistent = [n not in made for n in self.numbers]
         self.symbols = [op.symbol for op in seen]
+        #: Storages that the program holds beyond the last operation that touches them, by the group before which they are gone.
+        self.holds = self._held(slots, deaths)
+        #: Storages before which the operation that makes them takes pieces of their size for its own use, and how many.
+        self.later = {slots[number]: count for op in seen for number, count in zip(op.made, op.later) if count}
         self._measure()
+
+    def _held(self, slots: dict[int, int], deaths: dict[int, int]) -> dict[int, list[int]]:
+        count = len(self.groups)
+        last = [-1] * len(self.bytes)
+        for at, group in enumerate(self.groups):
+            for slot in (*group["reads"], *group["writes"]):
+                last[slot] = at
+        # For each operation, the group that runs when it does, or next.
+        at, groups = count, [count] * (len(self.steps) + 1)
+        for index in range(len(self.steps) - 1, -1, -1):
+            at = self.steps[index].group if self.steps[index].group >= 0 else at
+            groups[index] = at
+        holds: dict[int, list[int]] = {}
+        for number, slot in slots.items():
+            if self.persistent[slot] or last[slot] < 0 or not deaths:
+                continue
+            gone = groups[deaths[number]] if number in deaths else count
+            if gone > last[slot] + 1:
+                holds.setdefault(gone, []).append(slot)
+        return holds
+
+    def kernels(self) -> list[Optional[int]]:
+        """The kernels of the trace: groups of operations by number, and before some, one for each storage that the program holds until
+        then. (One for all would have all of them be there together.)"""
+        found: list[Optional[int]] = []
+        for at in range(len(self.groups) + 1):
+            found += [None] * len(self.holds.get(at, ()))
+            if at < len(self.groups):
+                found.append(at)
+        return found
 
     def _measure(self) -> None:
         """What follows from the sizes of the storages."""
@@ -327,14 +374,19 @@ class Sequence:
         other._measure()
         return other
 
-    def recording(self, roles: Callable[[int], tuple[str, str]], least: int) -> Recording:
-        """The iteration as the planner wants it; `roles` gives a storage's name and role."""
+    def recording(self, roles: Callable[[int], tuple[str, str]], least: int, grain: int = 1) -> Recording:
+        """The iteration as the planner wants it; `roles` gives a storage's name and role. Sizes are multiples of `grain`."""
         recording = Recording()
         for number, nbytes, stays in zip(self.numbers, self.bytes, self.persistent):
             name, role = roles(number)
-            recording.storage(name, nbytes, role, stays)
-        for group in self.groups:
-            workspace = group["workspace"] if group["workspace"] >= least else 0
+            recording.storage(name, -(-nbytes // grain) * grain, role, stays)
+        held = iter([slot for at in sorted(self.holds) for slot in self.holds[at]])
+        for kernel in self.kernels():
+            if kernel is None:
+                recording.operation("held", "update", 2, [next(held)], [], 0, 1, True)
+                continue
+            group = self.groups[kernel]
+            workspace = -(-group["workspace"] // grain) * grain if group["workspace"] >= least else 0
             layer = ("forward", "backward", "update")[group["phase"]]
             recording.operation(
                 group["op"], layer, group["phase"], group["reads"], group["writes"], workspace, max(1, int(group["nanos"])), group["once"],

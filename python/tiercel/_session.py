@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from . import _learned, _look, _notices, _patches, _tiercel, compiled
+from . import _arena, _learned, _look, _notices, _patches, _tiercel, compiled
 from ._machines import machine_for
 from ._mode import Watch
 from ._optimizers import Optimizers
@@ -88,8 +88,10 @@ class Session:
                  least: Optional[Size] = None, seconds: float = 5.0, verbose: bool = False,
                  progress: bool = False, learned: Union[bool, str, os.PathLike] = True) -> None:
         if device is None:
-            device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
+        if self.device.type == "cuda":
+            _arena.replace()
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         if self.device.type not in ("cuda", "cpu"):
@@ -125,6 +127,7 @@ class Session:
 
     def __enter__(self) -> "Session":
         global _active
+        arena = None
         if _active is not None:
             raise RuntimeError("tiercel: a limit is in force already; lift it with tiercel.unlimit() or leave its session first")
         if self.device.type == "cuda":
@@ -136,11 +139,13 @@ class Session:
             whole = torch.cuda.get_device_properties(self.device).total_memory
             self.machine = self.machine or machine_for(self.device)
             torch.cuda.empty_cache()
+            arena = _arena.open(self.device, self.limit, self.least)
+        if self.device.type == "cuda" and arena is None:
             # Pieces of freed memory can be put together again, so that the limit is not lost to fragments.
             _settle_allocator("expandable_segments:True,large_segment_size_mb:12", "expandable_segments:True")
             torch.cuda.set_per_process_memory_fraction(min(1.0, self.limit / whole), self.device)
         self._runtime = Runtime(self.device, self.limit, self.slow, self._folder, self._system, self.machine, self.least,
-                                self._seconds, self._verbose, self._learned)
+                                self._seconds, self._verbose, self._learned, arena)
         _patches.install(current)
         self._optimizers = Optimizers(current)
         self._watch = Watch(self._runtime)
@@ -163,8 +168,9 @@ class Session:
         self._end_compiled()
         if self._progress is not None:
             self._progress.remove()
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and self._runtime.storages.arena is None:
             torch.cuda.set_per_process_memory_fraction(1.0, self.device)
+        _arena.loosen()
         self._runtime.bring_all_back()
         _active = None
 

@@ -12,8 +12,9 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from . import _tiercel
-from ._devices import bytes_of
+from . import _graft, _tiercel
+from ._arena import is_shortage
+from ._devices import address_of, bytes_of
 from ._operations import tensors_in
 from ._ours import movable
 
@@ -58,8 +59,10 @@ class Ref(weakref.ref):
 class Storages:
     """All entries of a device."""
 
-    def __init__(self, device: torch.device, least: int, capacity: int, mover: Any) -> None:
+    def __init__(self, device: torch.device, least: int, capacity: int, mover: Any, arena: Any = None) -> None:
         self.device, self.least, self.capacity, self.mover = device, least, capacity, mover
+        #: Who hands out the device's memory, where that is not PyTorch's allocator.
+        self.arena = arena
         self.on_gpu = device.type == "cuda"
         self.entries: dict[int, Entry] = {}
         self.by_number: dict[int, Entry] = {}
@@ -78,6 +81,12 @@ class Storages:
         self.spare: Optional[Callable[[int], None]] = None
         #: Called to take away so many bytes where more is there than there should be.
         self.press: Optional[Callable[[int], None]] = None
+        #: Whether an entry's bytes are still on their way.
+        self.is_arriving: Callable[[Entry], bool] = lambda entry: False
+        #: Entries that had to step aside, though somebody may want them next.
+        self.stashed: list[Entry] = []
+        #: What the running operation works on.
+        self.in_use: set[Entry] = set()
         #: How often memory was short though it should not have been.
         self.retries = 0
         self._gone = self._forget
@@ -158,6 +167,65 @@ class Storages:
         self.attempt(lambda: storage.resize_(entry.nbytes))
         self.has_memory(entry)
 
+    def lies_at(self, entry: Entry, place: int) -> bool:
+        """Whether a storage that is there lies at a place of a plan's."""
+        return self.arena.lies_at(address_of(entry.ref()), place)
+
+    def go_to(self, entry: Entry, place: int) -> bool:
+        """Moves a storage that is there to a place of a plan's, if nothing lies in it."""
+        storage = entry.ref()
+        self.arena.expect([(entry.nbytes, place, 0)], (0, 0))
+        new = self._elsewhere(entry)
+        if new is None or not self.arena.lies_at(address_of(new.untyped_storage()), place) or not _graft.can():
+            return False
+        self._move(storage, new)
+        return True
+
+    def _elsewhere(self, entry: Entry) -> Optional[Tensor]:
+        """Memory for an entry that has some, if there is any."""
+        try:
+            return torch.empty(entry.nbytes, dtype=torch.uint8, device=self.device)
+        except RuntimeError as error:
+            if not is_shortage(error):
+                raise
+            return None
+
+    def _move(self, storage: torch.UntypedStorage, new: Tensor) -> None:
+        """Gives a storage other memory, with its bytes; its own goes with `new`."""
+        new.copy_(torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (new.numel(),), (1,)))
+        _graft.exchange(new.untyped_storage(), storage)
+
+    def clear(self, nbytes: int) -> bool:
+        """Makes one free stretch of memory of so many bytes by moving what lies in the way."""
+        if self.arena is None or not _graft.can():
+            return False
+        # Large pieces find other places less often than small ones.
+        return any(self._clear(nbytes, share) for share in (1, 2, 4, 8, 16))
+
+    def _clear(self, nbytes: int, share: int) -> bool:
+        movable = {}
+        for entry in self.by_number.values():
+            storage = entry.ref()
+            if storage is not None and entry.resident and (entry.leaving is None or self.mover.has_ended(entry.leaving)) and not self.is_arriving(entry):
+                movable[address_of(storage)] = entry
+        addresses = self.arena.clear(nbytes, share, list(movable))
+        try:
+            for address in addresses or ():
+                entry = movable[address]
+                new = self._elsewhere(entry)
+                if new is None and entry in self.in_use:
+                    return False
+                if new is None:
+                    entry.stash = self.mover.keep(entry.ref(), entry.nbytes)
+                    self.take(entry, entry.ref())
+                    self.stashed.append(entry)
+                else:
+                    self._move(entry.ref(), new)
+                    del new
+        finally:
+            self.arena.cleared()
+        return addresses is not None
+
     def has_memory(self, entry: Entry) -> None:
         """An entry that was away has memory again."""
         entry.resident, entry.leaves, entry.leaving = True, False, None
@@ -230,21 +298,31 @@ class Storages:
 
     def attempt(self, run: Callable[[], Any]) -> Any:
         """Runs something that may find no memory; then what can go goes, more each time, and it runs again."""
-        for attempt in range(4):
+        last = 3 if self.arena is None else 5
+        wanted = 0
+        for attempt in range(last + 1):
             try:
                 return run()
-            except torch.OutOfMemoryError:
-                if attempt == 3:
+            except RuntimeError as error:
+                if not is_shortage(error):
                     raise
+                if attempt == last:
+                    raise torch.OutOfMemoryError(str(error).splitlines()[0]) from None
                 self.retries += 1
                 before = self.live
                 self.flush_all()
+                if self.arena is not None and self.arena.wanted() != wanted:
+                    # What is free may be enough, in pieces.
+                    wanted = self.arena.wanted()
+                    if self.clear(wanted):
+                        continue
                 if attempt > 0 or self.live == before:
                     self.make_room(self.capacity)
                     if self.spare is not None:
                         self.spare(attempt)
-                torch.cuda.synchronize(self.device)
-                torch.cuda.empty_cache()
+                if self.arena is None:
+                    torch.cuda.synchronize(self.device)
+                    torch.cuda.empty_cache()
         raise AssertionError("unreachable")
 
 

@@ -145,6 +145,8 @@ def arrange(runtime: Any, known: Any, kept: list[tuple[int, Entry]]) -> None:
             storages.lingering.append(entry)
         elif entry.stash is None and entry.home is not None and not (runtime.plans.homes.is_home(entry) and entry.home[1] not in wanted):
             entry.stash = mover.keep_from(entry.slab, entry.home[1], entry.nbytes)
+    if storages.arena is not None and script.makes:
+        return _lay_down(runtime, script, kept)
     # What is there is taken up and put down again in order, so that memory is not in pieces.
     there = [entry for _, entry in kept if entry.resident]
     staged = mover.stage([(entry.ref(), entry.nbytes) for entry in there], storages.capacity - storages.live)
@@ -158,6 +160,52 @@ def arrange(runtime: Any, known: Any, kept: list[tuple[int, Entry]]) -> None:
     mover.tidy()
     for slot, entry in sorted(kept, key=lambda pair: -pair[1].nbytes):
         _place(runtime, script, slot, entry, staged, order.get(id(entry), -1))
+
+
+def _lay_down(runtime: Any, script: Script, kept: list[tuple[int, Entry]]) -> None:
+    """Every storage goes to where it lies when a plan with places begins."""
+    storages, mover, slab = runtime.storages, runtime.mover, runtime.slab
+    storages.flush_all()
+    # What is about to go must not lie where something else is to be for long.
+    for entry in storages.lingering:
+        if entry.ref() is not None and entry.resident:
+            entry.stash = mover.keep(entry.ref(), entry.nbytes)
+            storages.take(entry, entry.ref())
+    storages.lingering.clear()
+    for slot, entry in kept:
+        if not entry.resident and entry.stash is None and entry.slab is slab and entry.home[1] != script.places.get(slot):
+            entry.stash = mover.keep_from(entry.slab, entry.home[1], entry.nbytes)
+    waiting: list[tuple[Entry, int]] = []
+    for slot, entry in kept:
+        if not entry.resident:
+            continue
+        if slot in script.away:
+            mover.put(entry.ref(), slab, script.places[slot], entry.nbytes)
+            storages.take(entry, entry.ref())
+            entry.home, entry.slab = (1, script.places[slot]), slab
+        elif slot in script.begins and not storages.lies_at(entry, script.begins[slot]):
+            waiting.append((entry, script.begins[slot]))
+    aside: list[tuple[Entry, int]] = []
+    while waiting:
+        left = [(entry, place) for entry, place in waiting if not storages.go_to(entry, place)]
+        if len(left) == len(waiting):
+            # All of them lie in each other's places: one steps aside.
+            entry, place = left.pop()
+            entry.stash = mover.keep(entry.ref(), entry.nbytes)
+            storages.take(entry, entry.ref())
+            aside.append((entry, place))
+        waiting = left
+    for entry, place in aside:
+        storages.arena.expect([(entry.nbytes, place, 0)], (0, 0))
+        storages.unstash(entry)
+    for slot, entry in sorted(kept, key=lambda pair: -pair[1].nbytes):
+        if not entry.resident and slot not in script.away:
+            if slot in script.begins:
+                storages.arena.expect([(entry.nbytes, script.begins[slot], 0)], (0, 0))
+            _place(runtime, script, slot, entry, None, -1)
+        elif not entry.resident and entry.home != (1, script.places.get(slot)):
+            _place(runtime, script, slot, entry, None, -1)
+    storages.arena.settle()
 
 
 def _place(runtime: Any, script: Script, slot: int, entry: Entry, staged: Any, at: int) -> None:

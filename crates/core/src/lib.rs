@@ -50,7 +50,7 @@ pub use backend::{Backend, CopyError, CopyOrder, Locked, Place, Span, Ticket};
 pub use backing::{Backing, BackingError};
 pub use error::{Error, Full, Unsound};
 pub use event::{Cause, Event, Outcome, Stamped, Totals};
-pub use heap::End;
+pub use heap::{BlockId, End, Heap};
 pub use hint::{Access, Hint};
 pub use kernels::{KernelTier, Kernels, Kind};
 pub use link::{Bus, CopyThreads, Link};

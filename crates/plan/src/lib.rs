@@ -24,7 +24,7 @@ mod search;
 
 pub use exact::Exact;
 pub use exact::highs::HighsError;
-pub use joint::{Act, Around, Joint, Request, Schedule, joint};
+pub use joint::{Act, Around, Joint, Places, Request, Schedule, joint};
 pub use model::implementations::implemented;
 pub use model::outline::{Mismatch, Outline};
 pub use model::problem::{Formulation, PlanError, Problem};

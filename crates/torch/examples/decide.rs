@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use tiercel_core::Bytes;
+use tiercel_torch::Asked;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -17,7 +18,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = tiercel_core::Machine::parse(include_str!("../../../machines/h200.toml"))?;
     let fast = Bytes((fast * (1u64 << 30) as f64) as u64);
     let machine = tiercel_torch::with_capacities(&machine, &[fast, Bytes(100 << 30)]);
-    let decided = tiercel_torch::decide(trace, &machine, "tiercel", true, seconds, 0)?;
+    let decided = tiercel_torch::decide(
+        trace,
+        &machine,
+        "tiercel",
+        Asked { again: true, places: false, seconds, seed: 0 },
+    )?;
     println!(
         "all fast {:.1} ms, planned {:.1}, bound {:.1}; fetched {}, evicted {}",
         decided.all_fast.0 as f64 / 1e6,

@@ -17,8 +17,10 @@
 //! | `recording.rs` | an iteration as it was seen, and the trace that it becomes |
 //! | `planning.rs` | from that trace to books that follow a system |
 //! | `scheduling.rs` | from that trace to acts that a compiler writes into the program |
+//! | `arena.rs` | the device's memory in one stretch, handed out where a plan has its places |
 //! | `paths.rs` | the paths of a program whose iterations differ, and which comes next |
 
+pub mod arena;
 mod books;
 pub mod clock;
 mod ledger;
@@ -30,7 +32,7 @@ mod scheduling;
 
 pub use books::{Books, BooksError, Storage, Task};
 pub use ledger::{Ledger, Order};
-pub use planning::{Decided, FollowError, decide, on_demand, with_capacities};
+pub use planning::{Asked, Decided, FollowError, decide, on_demand, with_capacities};
 pub use recording::{Operation, Recording, Role, StorageInfo};
 pub use scheduling::{Allowed, Scheduled, schedule};
-pub use tiercel_plan::{Act, Schedule};
+pub use tiercel_plan::{Act, Places, Schedule};

@@ -58,16 +58,27 @@ pub enum FollowError {
     Rewritten(&'static str),
 }
 
-/// Has a system decide on a trace. With `again`, Tiercel's own may have kernels run again; storages have addresses of their own,
-/// so it counts bytes and gives no places.
+/// What a plan may do, and how long it may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// Whether Tiercel's own may have kernels run again.
+    pub again: bool,
+    /// Whether it gives every storage its place; otherwise storages have addresses of their own, and it counts bytes.
+    pub places: bool,
+    /// How long it may take.
+    pub seconds: f64,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+/// Has a system decide on a trace.
 pub fn decide(
     recorded: Arc<Trace>,
     machine: &Machine,
     system: &str,
-    again: bool,
-    seconds: f64,
-    seed: u64,
+    asked: Asked,
 ) -> Result<Decided, FollowError> {
+    let Asked { again, places, seconds, seed } = asked;
     let system = named(system)?;
     let time = Duration::from_secs_f64(seconds.clamp(0.1, 3600.0));
     let options = Options { time, seed, gap: 0.003, ..Options::default() };
@@ -76,7 +87,7 @@ pub fn decide(
     let all_fast = recorded.kernels.iter().filter_map(|k| k.timings.first()).map(|t| t.time).sum();
     let peak = Lifetimes::new(&recorded).peak().1;
     if system.name == tiercel_systems::DEFAULT {
-        let request = Request { again, seeded: true, places: false, time, seed, ..Request::default() };
+        let request = Request { again, seeded: true, places, time, seed, ..Request::default() };
         let Joint { schedule, plan, repeated, .. } = joint(&recorded, machine, &times, &request)?;
         let (fetched, evicted) = crossing(&schedule, &recorded);
         return Ok(Decided {

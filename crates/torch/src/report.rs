@@ -186,7 +186,7 @@ mod tests {
     use tiercel_profile::machines;
 
     use super::*;
-    use crate::{Operation, Recording, Role, StorageInfo, decide, with_capacities};
+    use crate::{Asked, Operation, Recording, Role, StorageInfo, decide, with_capacities};
 
     /// Six operations forward, each of which leaves 1 MiB that the same one backward needs.
     fn recorded() -> Recording {
@@ -221,7 +221,13 @@ mod tests {
 
     fn expected(mebibytes: u64) -> (Decided, Expected) {
         let trace = Arc::new(recorded().trace("six"));
-        let decided = decide(trace, &machine(mebibytes), "tiercel", true, 0.3, 0).expect("a plan");
+        let decided = decide(
+            trace,
+            &machine(mebibytes),
+            "tiercel",
+            Asked { again: true, places: false, seconds: 0.3, seed: 0 },
+        )
+        .expect("a plan");
         let expected = Expected::new(&decided, "six").expect("a run");
         (decided, expected)
     }

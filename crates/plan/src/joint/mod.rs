@@ -44,7 +44,7 @@ use crate::search::solve::Effort;
 use base::{Base, Tiers};
 use search::{Allowed, Found, Searcher, better};
 
-pub use schedule::{Act, Around, Schedule};
+pub use schedule::{Act, Around, Places, Schedule};
 
 /// What is asked of the joint planner.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -278,7 +278,8 @@ fn write_down(
     let excess = request.places.then(|| assign(&mut plan, &repeated.trace, machine, &effort).err()).flatten();
     let packed = request.places && excess.is_none();
     verify(&plan, &repeated.trace, machine).map_err(|flaw| PlanError::Trace(flaw.to_string()))?;
-    let schedule = write::schedule(trace, base, sequence, flow, bound);
+    let mut schedule = write::schedule(trace, base, sequence, flow, bound);
+    schedule.places = packed.then(|| write::places(&plan, &repeated, machine, sequence));
     let (again_ns, time) = (sequence.again, started.elapsed());
     Ok((Joint { repeated, plan, schedule, packed, again_ns, judged, time }, excess))
 }

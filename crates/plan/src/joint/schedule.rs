@@ -56,4 +56,19 @@ pub struct Schedule {
     pub away: Vec<u32>,
     /// One entry for each step.
     pub steps: Vec<Around>,
+    /// Where everything lies, if every tensor has its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<Places>,
+}
+
+/// Places in the fast tier, by the original's tensors, kernels and steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Places {
+    /// Tensors that are there when an iteration begins, and where.
+    pub begin: Vec<(u32, u64)>,
+    /// Tensors that set out for it before a step: step, tensor, place; in the order of the steps.
+    pub fetched: Vec<(u32, u32, u64)>,
+    /// Tensors that a kernel makes: the step before or at which it runs, the kernel, tensor, place; in the order in which kernels run.
+    pub made: Vec<(u32, u32, u32, u64)>,
 }

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use tiercel_core::{Machine, TierId};
 use tiercel_workload::Trace;
 use tiercel_workload::repeated::{RepeatError, Repeated, Rerun};
+use tiercel_workload::trace::Tensor;
 
 use super::base::{Base, NONE, Tiers};
 use super::flow::{Flow, Moved};
-use super::schedule::{Act, Around, Schedule};
+use super::schedule::{Act, Around, Places, Schedule};
 use super::unroll::Sequence;
 use crate::plan::{Action, Birth, Move, Plan};
 
@@ -200,5 +201,44 @@ pub(crate) fn schedule(trace: &Trace, base: &Base, sequence: &Sequence, flow: &F
         bound_ns: bound.min(flow.time),
         away,
         steps,
+        places: None,
     }
+}
+
+/// The places of a plan in which every tensor has one, in the words of the original trace.
+pub(crate) fn places(plan: &Plan, repeated: &Repeated, machine: &Machine, sequence: &Sequence) -> Places {
+    let fast = &machine.tiers[0].name;
+    let tensors = &repeated.trace.tensors;
+    let named: HashMap<&str, u32> = tensors.iter().zip(0..).map(|(t, at)| (t.name.as_str(), at)).collect();
+    let born: HashMap<&str, u64> = plan
+        .births
+        .iter()
+        .filter(|birth| birth.tier == *fast)
+        .filter_map(|birth| Some((birth.tensor.as_str(), birth.offset?)))
+        .collect();
+    let original = |tensor: u32| repeated.tensors[tensor as usize].0;
+    let mut places = Places::default();
+    let mut seen = vec![false; tensors.len()];
+    for (kernel, (origin, step)) in repeated.trace.kernels.iter().zip(&sequence.kernels) {
+        for used in kernel.reads.iter().chain(&kernel.writes) {
+            let tensor = used.tensor.0;
+            if std::mem::replace(&mut seen[tensor as usize], true) {
+                continue;
+            }
+            let Tensor { name, persistent, .. } = &tensors[tensor as usize];
+            let Some(offset) = born.get(name.as_str()) else { continue };
+            match persistent {
+                true => places.begin.push((original(tensor), *offset)),
+                false => places.made.push((*step, *origin, original(tensor), *offset)),
+            }
+        }
+    }
+    for moved in plan.moves.iter().filter(|moved| moved.to == *fast) {
+        let there =
+            (named.get(moved.tensor.as_str()), sequence.kernels.get(moved.start as usize), moved.offset);
+        if let (Some(tensor), Some((_, step)), Some(offset)) = there {
+            places.fetched.push((*step, original(*tensor), offset));
+        }
+    }
+    places
 }
