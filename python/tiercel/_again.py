@@ -70,6 +70,20 @@ def draws(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags
 
 
+def repeatable(func: Any, device: torch.device, run: Callable[[], Any]) -> Callable[[], Any]:
+    """The same for an operation that may have to be begun anew because memory was short: it finds the generator where it was at first."""
+    if not draws(func):
+        return run
+    random = Random(device)
+    stood = random.where()
+
+    def again() -> Any:
+        random.go(stood)
+        return run()
+
+    return again
+
+
 class Note:
     """What an operation was, so that it can be run again. It is taken anew in every iteration."""
 

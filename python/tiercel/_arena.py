@@ -87,6 +87,10 @@ class InForce:
     #: Pieces begin at multiples of this.
     GRAIN = 512
 
+    def __init__(self) -> None:
+        #: What plans may use: what libraries keep for themselves lies behind it.
+        self.front = _tiercel.arena_front()
+
 
 def open(device: torch.device, limit: int, least: int) -> Optional[InForce]:
     """Takes a limit's memory; nothing where PyTorch's allocator is in force."""
@@ -99,7 +103,17 @@ def open(device: torch.device, limit: int, least: int) -> Optional[InForce]:
         ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').split('.')[0]}").cudaFree(None)  # makes the device's context
         stream = torch.cuda.current_stream(device).cuda_stream
         _tiercel.arena_open(device.index, total, limit, min(SMALL, limit // 8), least, stream)
+        _settle_libraries(device)
     return InForce()
+
+
+def _settle_libraries(device: torch.device) -> None:
+    """Has libraries take now what they keep for good, in every thread that computes: it lies at the end of the stretch then."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        x, weight = (torch.ones(64, 64, dtype=dtype, device=device, requires_grad=True) for _ in range(2))
+        bias = torch.ones(64, dtype=dtype, device=device, requires_grad=True)
+        (torch.nn.functional.linear(x, weight, bias) @ weight).sum().backward()
+    torch.cuda.synchronize(device)
 
 
 def loosen() -> None:

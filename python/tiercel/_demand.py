@@ -12,8 +12,9 @@ from typing import Any, Callable, Optional
 import torch
 
 from . import _tiercel
+from ._again import repeatable
 from ._arena import is_shortage
-from ._devices import address_of
+from ._devices import address_of, bytes_of
 from ._operations import Kind, learn_sizes, result_sizes
 from ._sequence import Record, Seen, Touched
 from ._storages import Entry, Storages
@@ -78,8 +79,20 @@ class Demand:
             elif to_tier == 0:
                 self._back(ticket, entry, storage, from_at, after)
             elif from_tier == 0:
+                if entry.stash is not None:
+                    # It had to step aside before.
+                    self.mover.put_kept(entry.stash, self.slab, to_at, nbytes)
+                    entry.home, entry.slab, entry.stash = (to_tier, to_at), self.slab, None
+                    self.books.ended([ticket])
+                    continue
                 if not entry.resident:
                     raise RuntimeError(f"tiercel: {entry} is to leave the device, but is not there")
+                if bytes_of(storage) == 0:
+                    # Its owner has given its bytes up, as FSDP does, and fills it anew before it is used.
+                    self.storages.gave_up(entry)
+                    entry.home, entry.slab = (to_tier, to_at), self.slab
+                    self.books.ended([ticket])
+                    continue
                 entry.leaving = self.mover.out(ticket, storage, self.slab, to_at, nbytes, after)
                 entry.home, entry.slab = (to_tier, to_at), self.slab
                 if entry.leaving is None:
@@ -89,6 +102,11 @@ class Demand:
         if entry.resident:
             # It was given up, but its memory has not been taken away yet: the bytes are still there.
             entry.leaves = False
+            self.books.ended([ticket])
+            return
+        if bytes_of(storage) >= entry.nbytes:
+            # Its owner has filled it.
+            self.storages.has_memory(entry)
             self.books.ended([ticket])
             return
         self.storages.make_room(entry.nbytes)
@@ -153,6 +171,7 @@ class Demand:
         arena = self.storages.arena if record is not None and born else None
         self.storages.in_use = {entry for entry, _ in touched.uses}
         more: tuple[int, ...] = ()
+        run = repeatable(func, self.storages.device, lambda: func(*args, **kwargs)) if self.on_gpu else lambda: func(*args, **kwargs)
         while True:
             if served:
                 try:
@@ -166,7 +185,7 @@ class Demand:
                 arena.watch()
             clock, before = self._start(view or record is None or not timed)
             try:
-                result = self.storages.attempt(lambda: func(*args, **kwargs))
+                result = self.storages.attempt(run)
                 break
             except BaseException as error:
                 self.busy = False

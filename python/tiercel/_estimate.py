@@ -81,7 +81,7 @@ class Estimate:
             return known
         recording, _ = self._pieces.recording(self._times, self._least)
         try:
-            plan = recording.plan(self._text, [usable(nbytes, self.device != "cpu"), self._slow], "tiercel", True, self._seconds, self._seed)
+            plan = recording.plan(self._text, [usable(nbytes, self.device != "cpu"), self._slow], "tiercel", True, False, self._seconds, self._seed)
         except RuntimeError as error:
             self.refused[nbytes] = str(error)
             return None

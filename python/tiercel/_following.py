@@ -13,7 +13,7 @@ import torch
 
 from . import _graft
 from ._arena import is_shortage
-from ._again import Form, Note
+from ._again import Form, Note, Random, draws
 from ._devices import bytes_of
 from ._operations import tensors_in
 from ._script import AGAIN, DROP, GONE, HERE, IN, LATER, OUT, Script, touched_by
@@ -70,6 +70,7 @@ class Following:
         script = self.script
         for step in self.steps:
             step.before = step.after = step.note = step.lies = None
+            step.random = Random(self.storages.device) if self.storages.on_gpu and draws(step.func) else None
             if step.group < 0:
                 continue
             if step.first:
@@ -85,6 +86,9 @@ class Following:
         entry.slot = slot
         self.by_slot[slot] = entry
         self.keys[slot] = entry.key
+        if slot in self.script.held and entry.ref is not None:
+            # The program may let go of it, as of a batch, before what was made of it is made again.
+            self.held[slot] = entry.ref()
         if self.sequence.numbers[slot] < 0 and self.on_adopt is not None:
             self.on_adopt(self.sequence.numbers[slot], entry.number)
         self.sequence.numbers[slot] = entry.number
@@ -172,6 +176,7 @@ class Following:
         note = step.note
         if note is not None:
             note.before()
+        stood = step.random.where() if step.random is not None else None
         if step.lies is not None:
             self.arena.expect(*step.lies)
         try:
@@ -179,7 +184,7 @@ class Following:
         except RuntimeError as error:
             if not is_shortage(error):
                 raise
-            result = self.storages.attempt(lambda: self._run_again(step, args, kwargs))
+            result = self.storages.attempt(lambda: self._run_again(step, stood, args, kwargs))
         expected = not step.new or self._meet(step, result) and not self.lost
         if step.lies is not None:
             self.arena.settle()
@@ -194,7 +199,9 @@ class Following:
                 self.perform(step.after)
         return result
 
-    def _run_again(self, step: Step, args: tuple, kwargs: dict) -> Any:
+    def _run_again(self, step: Step, stood: Any, args: tuple, kwargs: dict) -> Any:
+        if step.random is not None:
+            step.random.go(stood)
         self.storages.in_use = {self.by_slot[slot] for slot in step.slots}
         for slot in step.slots:
             self.storages.unstash(self.by_slot[slot])

@@ -6,6 +6,17 @@ import signal
 import threading
 from typing import Any
 
+from ._storages import Storages
+
+
+def _buries(frame: Any) -> bool:
+    """Whether a storage has just died and is being taken off the books: what is raised there nobody hears of, and the rest is not done."""
+    while frame is not None:
+        if frame.f_code is Storages._forget.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
 
 class Interrupts:
     """Stands before the program's own handler of SIGINT while a session is open."""
@@ -22,7 +33,7 @@ class Interrupts:
 
     def _handle(self, number: int, frame: Any) -> None:
         runtime = self.runtime
-        if runtime.active and runtime.lock._is_owned():
+        if runtime.active and (runtime.lock._is_owned() or _buries(frame)):
             # The runtime is at work in this thread: it says so as soon as it has done.
             runtime.interrupted = self
         else:

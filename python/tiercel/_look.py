@@ -120,6 +120,8 @@ def recording(runtime: Any) -> Any:
 
 def report(runtime: Any, path: Path, title: str, device: str) -> None:
     """Writes the page of the plan: what is expected, and the steps that were measured."""
+    if runtime.current is None and runtime.planning is not None:
+        runtime.planning.join()  # its first plan is being made
     planned, demand = steps(runtime)
     nanos = lambda seconds: [round(s * 1e9) for s in seconds]
     recording(runtime).report(os.fspath(path), title, device, nanos(planned), nanos(demand), runtime.peak, _notices.notes(runtime))

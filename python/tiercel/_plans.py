@@ -185,12 +185,14 @@ class Plans:
     def plan(self, leaf: int, sequence: Sequence) -> None:
         """Has a plan made in the background."""
         recording = sequence.recording(self._roles, self.storages.least, 1 if self.arena is None else self.arena.GRAIN)
-        self.recording = recording
+        if self.recording is None:
+            self.recording = recording
         room, mover = self.room(), self.storages.mover
 
         def work() -> None:
             try:
                 decided = recording.plan(self.machine, [room, self.slow], self.system, True, self.arena is not None, self.seconds, 0)
+                self.recording = recording
                 prediction = _prediction(decided)
                 script = self._script(sequence, decided)
                 if script is None:
@@ -249,6 +251,9 @@ class Plans:
         plans[:] = [other for other in plans if other.sequence.bucket != known.sequence.bucket] + [known]
         self.by_leaf.move_to_end(known.leaf)
         self.paths.mark(known.leaf, True)
+        for other in self.all():
+            # What parted from a plan may have been this path.
+            other.failures = other.rests = 0
         self.homes.keep(list(self.storages.by_number), {place for other in self.all() for place in other.script.places.values()})
         while len(self.by_leaf) > 1 and sum(len(other.sequence.steps) for other in self.all()) > _STEPS:
             leaf, _ = self.by_leaf.popitem(last=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 #: The part of a GPU's limit that plans use at first; less where an allocator loses more.
 SHARE = 0.93
 #: The same where storages have their places in memory of our own.
-PLACED = 0.985
+PLACED = 0.995
 #: What storages take that are too small to count.
 SMALL = 64 << 20
 

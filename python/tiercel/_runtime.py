@@ -71,6 +71,8 @@ class Runtime(Visits):
         self.phase = 0
         #: Operations whose shapes are looked at still, and what they were; how often other sizes were looked for.
         self.early, self.shapes, self.sized = _EARLY, 0, 0
+        #: Paths whose plans have been left in this iteration.
+        self.parted: set[int] = set()
         #: Whether the iteration was begun with a plan, and whether another one went on.
         self.begun, self.turned = False, False
         #: The times of the iteration's operations are worth having.
@@ -113,7 +115,8 @@ class Runtime(Visits):
     def room(self) -> int:
         """What plans may use: the limit, less what is too small to count and what an allocator loses."""
         if self.storages.arena is not None and self.on_gpu:
-            return max(self.least, int((self.limit - max(SMALL, int(self.storages.arena.smalls() * 1.1))) * self.plans.share))
+            room = self.limit - max(SMALL, int(self.storages.arena.smalls() * 1.1))
+            return max(self.least, int(min(self.storages.arena.front, room) * self.plans.share))
         return max(self.least, usable(self.limit, self.on_gpu, self.plans.share))
 
     @property
@@ -272,6 +275,7 @@ class Runtime(Visits):
         following, current = self.following, self.current
         assert following is not None and current is not None
         current.failed()
+        self.parted.add(current.leaf)
         record = self.apart if self.apart is not None else Record.of(following)
         if following.strange:
             step = following.steps[following.at - 1]
@@ -341,7 +345,7 @@ class Runtime(Visits):
         """Goes on with a path's plan, if it has one that serves the sizes so far."""
         sizes = self.following.sizes() if self.following is not None else self._sizes_so_far()
         known = self.plans.variant(leaf, sizes)
-        if known is None or known.rests > 0 or at >= len(known.sequence.steps):
+        if known is None or leaf in self.parted or at >= len(known.sequence.steps):
             return False
         self._switch(known, at)
         return True
@@ -510,6 +514,7 @@ class Runtime(Visits):
         elif self.demand is None:
             self._serve_all()
         self.begun, self.turned = known is not None, False
+        self.parted.clear()
         self.record = Record() if self.following is None else None
         self.apart = None
         self.early, self.shapes, self.sized = _EARLY, 0, 0

@@ -67,7 +67,7 @@ class Script:
         self.comes: dict[tuple[int, int], int] = {}
         self.makes: dict[tuple[int, int], tuple[list[tuple[int, int, int]], tuple[int, int]]] = {}
         #: The storages that an operation which runs again needs: they are held, even where the program lets them go.
-        self.held = {slot for group in self.noted for slot in (*groups[group]["reads"], *groups[group]["writes"]) if not stays[slot]}
+        self.held = {slot for group in self.noted for slot in (*groups[group]["reads"], *groups[group]["writes"])}
         self._let_go(groups, stays)
 
     def lie(self, groups: list[dict], sizes: list[int], places: tuple, later: dict[int, int]) -> None:

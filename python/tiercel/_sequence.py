@@ -206,7 +206,7 @@ class Step:
     """One operation of a known sequence: what it must be, where its group begins and ends, and what is done around it."""
 
     __slots__ = ("func", "call", "view", "slots", "written", "new", "sizes", "group", "first", "last", "room", "where", "flat", "nested", "named", "small",
-                 "length", "cuts", "once", "count", "before", "after", "note", "lies")
+                 "length", "cuts", "once", "count", "before", "after", "note", "lies", "random")
 
     def __init__(self, op: Seen, slots: tuple, new: tuple, count: int) -> None:
         self.func, self.slots, self.new, self.sizes = op.func, slots, new, op.sizes
@@ -235,6 +235,8 @@ class Step:
         self.note: Any = None
         #: Where what it makes lies on the device, if the plan says.
         self.lies: Any = None
+        #: The generator that it draws from, to put it back where an operation has to begin anew.
+        self.random: Any = None
 
 
 class Sequence:
@@ -341,7 +343,8 @@ class Sequence:
             if step.group >= 0:
                 self.groups[step.group]["room"] += sum(step.sizes)
         for step in self.steps:
-            if step.first:
+            # The first step makes room; the last one looks again, as a plan may be entered between them.
+            if step.first or step.last:
                 step.room = self.groups[step.group]["room"] + self.groups[step.group]["workspace"]
         self.total = sum(n for n, stays in zip(self.bytes, self.persistent) if not stays)
         #: Iterations in which as much comes and goes are in one bucket.

@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 class Entry:
     """A storage that is large enough to count."""
 
-    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "name", "role")
+    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "freed", "name", "role")
 
     def __init__(self, number: int, nbytes: int) -> None:
         self.number, self.nbytes = number, nbytes
@@ -43,6 +43,8 @@ class Entry:
         self.stash: Any = None
         #: Its bytes have been given up and will be made again.
         self.dropped = False
+        #: Its owner has taken its memory, and knows.
+        self.freed = False
         self.name, self.role = "", ""
 
     def __str__(self) -> str:
@@ -228,7 +230,7 @@ class Storages:
 
     def has_memory(self, entry: Entry) -> None:
         """An entry that was away has memory again."""
-        entry.resident, entry.leaves, entry.leaving = True, False, None
+        entry.resident, entry.leaves, entry.leaving, entry.freed = True, False, None, False
         self.live += entry.nbytes
         if self.live > self.peak:
             self.peak = self.live
@@ -238,6 +240,11 @@ class Storages:
         entry.resident, entry.leaves, entry.leaving = False, False, None
         self.live -= entry.nbytes
         storage.resize_(0)
+
+    def gave_up(self, entry: Entry) -> None:
+        """Somebody else has taken an entry's memory."""
+        entry.resident, entry.leaves, entry.leaving, entry.freed = False, False, None, True
+        self.live -= entry.nbytes
 
     def may_leave(self, entry: Entry) -> None:
         """An entry's memory may go when the copy that takes it away has ended."""
@@ -290,7 +297,7 @@ class Storages:
         storage = entry.ref() if entry.ref is not None else None
         if entry.stash is not None:
             self.unstash(entry)
-        elif storage is not None and not entry.resident and not entry.dropped:
+        elif storage is not None and not (entry.resident or entry.dropped or entry.freed):
             self.make_room(entry.nbytes)
             self.give(entry, storage)
             self.mover.back(-1, storage, entry.slab, entry.home[1], entry.nbytes, [])

@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator, Optional
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._devices import bytes_of
 from ._operations import tensors_in
 from ._storages import Entry, Storages
 
@@ -33,7 +34,7 @@ class Visits:
     def visit(self, storage: torch.UntypedStorage) -> None:
         """Brings a storage back for somebody who reads or writes its bytes past all operations."""
         entry = self.entries.get(storage._cdata)
-        if entry is None:
+        if entry is None or entry.freed:
             return
         with self.lock, _disable_current_modes():
             if entry.dropped and self.following is not None:
@@ -100,7 +101,10 @@ class Visits:
     def size_of(self, storage: torch.UntypedStorage) -> Optional[int]:
         """The bytes that a storage has when it is there; `None` where the runtime does not know it."""
         entry = self.entries.get(storage._cdata)
-        return None if entry is None else entry.nbytes
+        if entry is None:
+            return None
+        # Its owner may have taken its memory; then it is not ours that it is away.
+        return bytes_of(storage) if entry.resident or entry.freed else entry.nbytes
 
     def bring_all_back(self) -> None:
         """Brings everything back; used when the limit is lifted."""

@@ -286,6 +286,12 @@ impl Arena {
         offset == place + self.base()
     }
 
+    /// How much of the large part lies in front of everything that is handed out there: plans have their places in it.
+    pub fn front(&self) -> u64 {
+        let large = self.pieces.iter().filter(|(_, piece)| piece.part == Part::Large);
+        large.map(|(at, _)| at - self.base()).min().unwrap_or(self.large.capacity().0)
+    }
+
     /// Bytes that are handed out.
     pub fn used(&self) -> u64 {
         self.small.used().0 + self.large.used().0
@@ -364,6 +370,7 @@ mod tests {
         assert!(arena.give(temporary));
         let result = arena.take(8 * MIB).unwrap();
         assert_eq!(result - arena.base(), 32 * MIB);
+        assert_eq!(arena.front(), 32 * MIB);
         // Once the operation is over a place that is free is nobody's.
         arena.settle();
         assert!(arena.give(result));

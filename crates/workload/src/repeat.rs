@@ -7,6 +7,10 @@
 
 use crate::trace::{Kernel, Phase};
 
+/// The type of a kernel that computes nothing and stands for a program that holds its operands until there, as Python holds gradients
+/// beyond their last use. Their memory counts until then; their bytes need not be made again for it.
+pub const HELD: &str = "held";
+
 /// Whether a kernel may be run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Repeat {

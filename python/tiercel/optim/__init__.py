@@ -1,5 +1,7 @@
 """Optimizers whose states live on the host (ZeRO-Offload).
 
+>>> import torch, tiercel
+>>> model = torch.nn.Linear(8, 8)
 >>> optimizer = tiercel.optim.OffloadAdamW(model.parameters(), lr=3e-4)      # in place of torch.optim.AdamW
 
 Master parameters and moments in 32 bits, and gradients, lie in host memory; the processor computes the update. Everything

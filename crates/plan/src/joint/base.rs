@@ -3,7 +3,7 @@
 use tiercel_core::{Machine, TierId};
 use tiercel_sim::KernelTime;
 use tiercel_workload::Trace;
-use tiercel_workload::repeat::Repeat;
+use tiercel_workload::repeat::{HELD, Repeat};
 use tiercel_workload::trace::Role;
 
 use crate::recompute::fastest;
@@ -91,6 +91,8 @@ pub(crate) struct Call {
     pub(crate) touches: Vec<u32>,
     /// Whether it may be run again.
     pub(crate) again: bool,
+    /// It computes nothing: a program holds its operands until here.
+    pub(crate) held: bool,
 }
 
 /// A tensor.
@@ -183,6 +185,7 @@ impl Base {
                 writes: Vec::new(),
                 touches: Vec::new(),
                 again: repeat != Repeat::Once && (seeded || repeat != Repeat::Seeded),
+                held: kernel.op == HELD,
             };
             for used in &kernel.writes {
                 let (at, version) = (used.tensor.0, items[used.tensor.0 as usize].writers.len() as u32);
@@ -241,8 +244,10 @@ impl Base {
                     continue;
                 }
                 known += item.writers[known..].iter().take_while(|w| **w <= from).count();
-                let again =
-                    !item.given && item.writers[..known].iter().all(|w| self.calls[*w as usize].again);
+                // For somebody who only holds it nothing is made again.
+                let again = !item.given
+                    && !self.calls[to as usize].held
+                    && item.writers[..known].iter().all(|w| self.calls[*w as usize].again);
                 item.gaps[i] = self.gaps.len() as u32;
                 self.gaps.push(Gap { tensor: at as u32, from, to, again, moves: true });
             }

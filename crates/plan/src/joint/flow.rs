@@ -69,6 +69,8 @@ pub(crate) struct Flow {
     order: Vec<u32>,
     pending: VecDeque<u32>,
     flying: Vec<u32>,
+    /// Who could leave and has not, and should be on the way back by now.
+    late: Vec<u32>,
 }
 
 /// How much of its own time a copy back sets out before it must.
@@ -77,14 +79,16 @@ const START: f64 = 30_000.0;
 /// Waits that change this part of the time or less end the rounds.
 const SETTLED: f64 = 1e-3;
 const ROUNDS: usize = 4;
+/// What being short of memory costs, in iterations with all memory fast: more than waiting for every copy ever does.
+const SHORT: f64 = 1e6;
 
 impl Flow {
-    /// What it costs: the time, and much more where memory is short.
+    /// What it costs: the time, and more than any time where memory is short.
     pub(crate) fn cost(&self, base: &Base) -> f64 {
         let short = self.excess as f64 / base.limit as f64;
         self.time
             + if self.excess > 0 {
-                base.floor * (0.5 + 4.0 * short) + 2.0 * self.area / base.limit as f64
+                base.floor * (SHORT + 4.0 * short) + 2.0 * self.area / base.limit as f64
             } else {
                 0.0
             }
@@ -225,6 +229,7 @@ impl Flow {
         (self.excess, self.area, self.beyond) = (0, 0.0, 0);
         self.pending.clear();
         self.flying.clear();
+        self.late.clear();
         let mut now: i64 = 0;
         for at in 0..self.moves.len() {
             let Moved { out, back, deep, .. } = self.moves[at];
@@ -263,8 +268,9 @@ impl Flow {
                 let at = self.coming[place][index];
                 let moved = &mut self.moves[at as usize];
                 if moved.out != NONE && moved.gone == NONE {
-                    // Nobody wanted its memory.
+                    // Nobody has wanted its memory so far.
                     moved.on = false;
+                    self.late.push(at);
                     continue;
                 }
                 now += Self::bytes(base, sequence, moved) as i64;
@@ -279,6 +285,16 @@ impl Flow {
                 }
             }
             self.flying.retain(|at| self.moves[*at as usize].back > place as u32);
+            while now > limit {
+                // Who stayed because the way back is long leaves after all, and is waited for.
+                self.late.retain(|at| self.moves[*at as usize].back > place as u32 + 1);
+                let last = (0..self.late.len()).max_by_key(|at| self.moves[self.late[*at] as usize].back);
+                let Some(at) = last.map(|last| self.late.swap_remove(last)) else { break };
+                let moved = &mut self.moves[at as usize];
+                (moved.on, moved.gone, moved.comes) = (true, place as u32, place as u32 + 1);
+                now -= Self::bytes(base, sequence, moved) as i64;
+                self.coming[place + 1].push(at);
+            }
             while now > limit {
                 // Who is wanted last sets out later.
                 let last = (0..self.flying.len()).max_by_key(|at| self.moves[self.flying[*at] as usize].back);

@@ -243,7 +243,8 @@ impl<'a> Searcher<'a> {
             }
             let bytes = base.items[gap.tensor as usize].bytes;
             let long = areas[at] / bytes as f64;
-            if long < base.link.copying(bytes, 0) + base.link.copying(bytes, 1) {
+            // What comes back while it is away would only be waited for; where nothing else fits, that is what it takes.
+            if share.is_finite() && long < base.link.copying(bytes, 0) + base.link.copying(bytes, 1) {
                 continue;
             }
             let price = match again && gap.again {
@@ -367,7 +368,7 @@ impl<'a> Searcher<'a> {
         let total = self.until.saturating_duration_since(began).as_secs_f64().max(1e-9);
         let (mut last, patience) = (0, PATIENCE * options.len() as u64);
         for round in 0..rounds {
-            if round - last > patience {
+            if best.fits && round - last > patience {
                 break;
             }
             if best.fits && best.time <= base.floor * 1.0005 {
