@@ -156,7 +156,7 @@ def test_nothing_is_left_behind():
     """Sessions that have ended hold no storages, and the same program again takes no more memory."""
     def objects():
         gc.collect()
-        return sum(isinstance(thing, torch.UntypedStorage) or type(thing).__module__.startswith("tiercel") for thing in gc.get_objects())
+        return sum(isinstance(thing, torch.UntypedStorage) or str(type(thing).__module__).startswith("tiercel") for thing in gc.get_objects())
 
     def once():
         with tiercel.Session("700KiB", "256MiB", device="cpu", least="2KiB", learned=False, seconds=0.1) as s:

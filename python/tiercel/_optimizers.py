@@ -52,12 +52,16 @@ def _name(runtime: Any, optimizer: Optimizer) -> None:
     """Tells the runtime which storages are gradients and which are states."""
     if runtime.following is not None:
         return
+    rank = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            rank += 1
             for tensor, role in ((parameter, "weight"), (parameter.grad, "gradient")):
                 entry = None if tensor is None else runtime.entry(tensor)
                 if entry is not None and not entry.role:
                     entry.role = role
+                if entry is not None and role == "weight":
+                    entry.rank = rank
     for state in optimizer.state.values():
         for tensor in state.values():
             entry = runtime.entry(tensor) if isinstance(tensor, torch.Tensor) else None

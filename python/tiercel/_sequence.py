@@ -134,7 +134,8 @@ class Record:
             slot = slots.get(entry.number)
             if slot is None:
                 slot = fresh.setdefault(entry.number, self.count + len(fresh))
-            used.append(slot)
+            # A layer that is left out for another one like it shows in the parameters alone.
+            used.append((slot, entry.rank))
         return hash((_number(func), _number(tuple(touched.where)), touched.length, self.count, tuple(used))) & 0xFFFF_FFFF_FFFF_FFFF
 
     def add(self, seen: Seen, touched: "Touched", made: list[Any]) -> None:

@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 class Entry:
     """A storage that is large enough to count."""
 
-    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "freed", "name", "role")
+    __slots__ = ("number", "slot", "ref", "key", "nbytes", "resident", "home", "slab", "leaving", "leaves", "stash", "dropped", "freed", "name", "role", "rank")
 
     def __init__(self, number: int, nbytes: int) -> None:
         self.number, self.nbytes = number, nbytes
@@ -46,6 +46,8 @@ class Entry:
         #: Its owner has taken its memory, and knows.
         self.freed = False
         self.name, self.role = "", ""
+        #: Which parameter of an optimizer's it is, from 1 on: what else is alike may be told by it.
+        self.rank = 0
 
     def __str__(self) -> str:
         return f"a storage of {_tiercel.show_bytes(self.nbytes)}" + (f" ({self.name})" if self.name else "")

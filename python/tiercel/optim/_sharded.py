@@ -1,6 +1,6 @@
 """The state for ``torch.distributed.checkpoint``: each rank writes and reads its own part, and any number of ranks may read it.
 
->>> dcp.save({"optimizer": tiercel.optim.Sharded(optimizer)}, checkpoint_id=folder)
+``dcp.save({"optimizer": tiercel.optim.Sharded(optimizer)}, checkpoint_id=folder)`` writes it, ``dcp.load`` the same way reads it.
 
 Moments and masters of a parameter are flat there, because a bucket is cut anywhere. They are the optimizer's own memory: nothing
 is gathered, and loading writes into place.

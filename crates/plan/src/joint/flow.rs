@@ -59,7 +59,7 @@ pub(crate) struct Flow {
     pub(crate) busy: [f64; 4],
     began: Vec<f64>,
     /// When each move has left the fast tier.
-    left: Vec<f64>,
+    pub(crate) left: Vec<f64>,
     delta: Vec<i64>,
     leaving: Vec<Vec<u32>>,
     coming: Vec<Vec<u32>>,
@@ -219,6 +219,21 @@ impl Flow {
                 let latest = if moved.back == NONE { moved.gone } else { moved.gone.min(moved.comes) };
                 self.moves[at].gone = self.landed(at as u32, moved.out).min(latest);
             }
+        }
+    }
+
+    /// Has copies out set out when the link is free for them instead of as soon as they may. They take no longer so, and what a program
+    /// itself copies meanwhile (a loss that is printed) does not stand behind all of them in the engine's queue.
+    pub(crate) fn spread(&mut self, base: &Base, sequence: &Sequence) {
+        for at in 0..self.moves.len() {
+            let moved = self.moves[at];
+            if !moved.on || moved.out == NONE || moved.gone == NONE || moved.deep.is_some() {
+                continue;
+            }
+            let copy = base.link.copying(Self::bytes(base, sequence, &moved), 0) / base.link.both.min(1.0);
+            let begins = self.left[at] - copy;
+            let place = self.began.partition_point(|began| *began <= begins).saturating_sub(1) as u32;
+            self.moves[at].out = place.min(moved.gone.saturating_sub(1)).max(moved.out);
         }
     }
 

@@ -113,7 +113,10 @@ pub(crate) fn schedule(trace: &Trace, base: &Base, sequence: &Sequence, flow: &F
         (vec![Vec::new(); places + 1], vec![Vec::new(); places + 1], vec![Vec::new(); places + 1]);
     let mut out: Vec<Vec<Act>> = vec![Vec::new(); places + 1];
     let mut away = Vec::new();
-    for moved in flow.moves.iter().filter(|moved| moved.on) {
+    // Copies out are listed in the order in which the link takes them.
+    let mut order: Vec<usize> = (0..flow.moves.len()).filter(|at| flow.moves[*at].on).collect();
+    order.sort_by(|a, b| flow.left[*a].total_cmp(&flow.left[*b]));
+    for moved in order.iter().map(|at| &flow.moves[*at]) {
         let t = tensor(moved.life);
         if moved.out == NONE {
             away.push(t);
