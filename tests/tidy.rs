@@ -73,6 +73,7 @@ const UNSAFE: &[&str] = &[
     "crates/systems/src/simulate.rs",
     "crates/testbed/src/ledger.rs",
     "crates/torch/src/ledger.rs",
+    "python/src/arena.rs",
     "python/src/optim.rs",
     "python/src/slab.rs",
 ];
