@@ -407,10 +407,10 @@ fn arena_lies_at(address: u64, place: u64) -> bool {
     memory().as_ref().is_some_and(|memory| memory.places.lies_at(address.wrapping_sub(memory.address), place))
 }
 
-/// How much lies in front of everything that is handed out beside small pieces.
+/// How much there is for plans: all but the part for small pieces.
 #[pyfunction]
-fn arena_front() -> u64 {
-    memory().as_ref().map_or(0, |memory| memory.places.front())
+fn arena_plannable() -> u64 {
+    memory().as_ref().map_or(0, |memory| memory.places.plannable())
 }
 
 /// The most bytes that were handed out since this was last asked with `true`.
@@ -496,7 +496,7 @@ pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(arena_wanted, m)?)?;
     m.add_function(wrap_pyfunction!(arena_settle, m)?)?;
     m.add_function(wrap_pyfunction!(arena_lies_at, m)?)?;
-    m.add_function(wrap_pyfunction!(arena_front, m)?)?;
+    m.add_function(wrap_pyfunction!(arena_plannable, m)?)?;
     m.add_function(wrap_pyfunction!(arena_peak, m)?)?;
     m.add_function(wrap_pyfunction!(arena_state, m)?)
 }

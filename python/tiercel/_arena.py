@@ -18,8 +18,9 @@ import torch
 
 from . import _tiercel
 
-#: The part of a limit that is for storages too small to be planned.
-SMALL = 96 << 20
+#: The part of a limit that is for storages too small to be planned, and for what libraries keep for good: products take 32 MiB for each
+#: thread that computes.
+SMALL = 256 << 20
 #: The driver's functions in the order in which they are handed over.
 _DRIVER = ("cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease",
            "cuStreamSynchronize", "cuMemAlloc_v2", "cuMemFree_v2")
@@ -88,8 +89,8 @@ class InForce:
     GRAIN = 512
 
     def __init__(self) -> None:
-        #: What plans may use: what libraries keep for themselves lies behind it.
-        self.front = _tiercel.arena_front()
+        #: What plans may use.
+        self.plannable = _tiercel.arena_plannable()
 
 
 def open(device: torch.device, limit: int, least: int) -> Optional[InForce]:
@@ -102,13 +103,16 @@ def open(device: torch.device, limit: int, least: int) -> Optional[InForce]:
     with torch.cuda.device(device):
         ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').split('.')[0]}").cudaFree(None)  # makes the device's context
         stream = torch.cuda.current_stream(device).cuda_stream
-        _tiercel.arena_open(device.index, total, limit, min(SMALL, limit // 8), least, stream)
+        try:
+            _tiercel.arena_open(device.index, total, limit, min(SMALL, limit // 8), least, stream)
+        except RuntimeError as error:
+            raise RuntimeError(f"tiercel: {error}; with TIERCEL_ARENA=0 PyTorch's own allocator stays") from None
         _settle_libraries(device)
     return InForce()
 
 
 def _settle_libraries(device: torch.device) -> None:
-    """Has libraries take now what they keep for good, in every thread that computes: it lies at the end of the stretch then."""
+    """Has libraries take now what they keep for good, in every thread that computes: it lies among what is small then."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         x, weight = (torch.ones(64, 64, dtype=dtype, device=device, requires_grad=True) for _ in range(2))
         bias = torch.ones(64, dtype=dtype, device=device, requires_grad=True)

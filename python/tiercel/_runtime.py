@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
 
 from . import _tiercel
+from ._arena import SMALL
 from ._demand import Demand, elapsed
 from ._devices import mover
 from ._following import Following
@@ -25,7 +26,6 @@ from ._learned import Learned
 from ._notices import Notices
 from ._operations import Kind, cut, kind_of, pieces, result_sizes
 from ._plans import Known, Plans
-from ._arena import SMALL
 from ._room import usable
 from ._sequence import Record, Seen, Sequence, Touched
 from ._storages import Entry, Storages
@@ -116,7 +116,7 @@ class Runtime(Visits):
         """What plans may use: the limit, less what is too small to count and what an allocator loses."""
         if self.storages.arena is not None and self.on_gpu:
             room = self.limit - max(SMALL, int(self.storages.arena.smalls() * 1.1))
-            return max(self.least, int(min(self.storages.arena.front, room) * self.plans.share))
+            return max(self.least, int(min(self.storages.arena.plannable, room) * self.plans.share))
         return max(self.least, usable(self.limit, self.on_gpu, self.plans.share))
 
     @property

@@ -286,10 +286,9 @@ impl Arena {
         offset == place + self.base()
     }
 
-    /// How much of the large part lies in front of everything that is handed out there: plans have their places in it.
-    pub fn front(&self) -> u64 {
-        let large = self.pieces.iter().filter(|(_, piece)| piece.part == Part::Large);
-        large.map(|(at, _)| at - self.base()).min().unwrap_or(self.large.capacity().0)
+    /// How long the part is in which plans have their places.
+    pub fn plannable(&self) -> u64 {
+        self.large.capacity().0
     }
 
     /// Bytes that are handed out.
@@ -370,7 +369,7 @@ mod tests {
         assert!(arena.give(temporary));
         let result = arena.take(8 * MIB).unwrap();
         assert_eq!(result - arena.base(), 32 * MIB);
-        assert_eq!(arena.front(), 32 * MIB);
+        assert_eq!(arena.plannable(), 60 * MIB);
         // Once the operation is over a place that is free is nobody's.
         arena.settle();
         assert!(arena.give(result));
