@@ -270,8 +270,8 @@ fn write_down(
 ) -> Result<(Joint, Option<Excess>), PlanError> {
     if request.places {
         searcher.flow.hasten();
+        searcher.flow.spread(base, &searcher.sequence);
     }
-    searcher.flow.spread(base, &searcher.sequence);
     let (sequence, flow) = (&searcher.sequence, &searcher.flow);
     let repeated = write::rewritten(trace, sequence).map_err(|error| PlanError::Trace(error.to_string()))?;
     let mut plan = write::plan(&repeated, machine, tiers, (sequence, flow), bound);
