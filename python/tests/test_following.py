@@ -9,6 +9,7 @@ import tiercel
 from tiercel import _graft, _plans, _runtime
 from tiercel._devices import bytes_of
 
+from loops import end_of_step
 from test_eager import Block, mlp, same
 
 
@@ -146,12 +147,8 @@ def test_random_operations_run_again_with_the_same_bits(handed, monkeypatch):
         losses = []
         for _ in range(7):
             loss = model(torch.randn(128, 64)).square().mean()
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            losses.append(loss.item())
+            end_of_step(loss, opt, losses, s)
             if s is not None:
-                s.wait_for_plan(30)
                 followed.append(s._runtime.following)
         return losses, [p.detach().clone() for p in model.parameters()]
 

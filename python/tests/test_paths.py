@@ -8,6 +8,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import tiercel
+from loops import end_of_step
 from test_eager import Block
 
 
@@ -131,12 +132,7 @@ def train(kind, steps, ways, s=None, rows=256):
     for step in range(steps):
         out = model(torch.randn(rows, 64), ways[step])
         loss = F.cross_entropy(out, torch.arange(out.shape[0]) % 10)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        losses.append(loss.item())
-        if s is not None:
-            s.wait_for_plan(30)
+        end_of_step(loss, opt, losses, s)
     return losses, [p.detach().clone() for p in model.parameters()]
 
 
@@ -285,12 +281,8 @@ def test_views_and_numbers_that_change_are_made_again_as_they_are_now(monkeypatc
                 x = layer(x)
                 x = F.gelu(x * (1.0 + 0.1 * step)) if at % 2 == 0 else x
             loss = x.square().mean()
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            losses.append(loss.item())
+            end_of_step(loss, opt, losses, s)
             if s is not None:
-                s.wait_for_plan(30)
                 following.append(s._runtime.following)
         return losses, [p.detach().clone() for p in model.parameters()]
 

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tiercel
+from loops import end_of_step
 from test_eager import Block
 
 HERE = Path(__file__)
@@ -304,12 +305,7 @@ def test_workers_of_a_data_loader(slow, tmp_path):
         for _ in range(3):
             for x, y in DataLoader(data, batch_size=256, num_workers=workers, multiprocessing_context="fork" if workers else None):
                 loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                opt.step()
-                opt.zero_grad()
-                losses.append(loss.item())
-                if s is not None:
-                    s.wait_for_plan(30)
+                end_of_step(loss, opt, losses, s)
         return losses
 
     plain = run(0)
@@ -477,12 +473,7 @@ def _rank(kind, way, rank, folder):
     torch.manual_seed(100 + rank)
     for _ in range(6):
         loss = F.cross_entropy(model(torch.randn(256, 64)), torch.arange(256) % 10)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        losses.append(loss.item())
-        if s is not None:
-            s.wait_for_plan(30)
+        end_of_step(loss, opt, losses, s)
     whole = [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
     kept = {"losses": losses, "parameters": [p.detach().clone() for p in whole]}
     if s is not None:

@@ -159,8 +159,7 @@ class Demand:
         if ended:
             books.ended(ended)
         self.storages.flush()
-        while self.storages.stashed:
-            self.storages.unstash(self.storages.stashed.pop())
+        self.storages.come_back()
         rows: dict[int, int] = {}
         for entry, written in touched.uses:
             rows[entry.number] = rows.get(entry.number, 0) | (2 if written else 0)

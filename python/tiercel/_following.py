@@ -12,8 +12,8 @@ from typing import Any, Optional
 import torch
 
 from . import _graft
-from ._arena import is_shortage
 from ._again import Form, Note, Random, draws
+from ._arena import is_shortage
 from ._devices import bytes_of
 from ._operations import tensors_in
 from ._script import AGAIN, DROP, GONE, HERE, IN, LATER, OUT, Script, touched_by
@@ -167,6 +167,8 @@ class Following:
         clock = self.clock
         if self.parked and step.first:
             self.unpark(step.group)
+        if self.storages.stashed:
+            self.storages.come_back()
         if step.before is not None:
             self.perform(step.before)
             if clock is not None:
@@ -342,9 +344,7 @@ class Following:
             return
         left = entry.leaving
         if self.arena is not None:
-            place = self.script.comes.get((self._group(), slot))
-            if place is not None:
-                self.arena.expect([(entry.nbytes, place, 0)], (0, 0))
+            self.storages.expect(entry, self.script.comes.get((self._group(), slot)))
         self.storages.give(entry, storage)
         self.mover.fetch(slot, storage, entry.slab, entry.home[1], entry.nbytes, left)
         self.arriving[slot] = storage
@@ -479,6 +479,8 @@ class Following:
                 if act == AGAIN:
                     self._make_dropped(original, made)
         self.mover.settle()
+        if self.arena is not None:
+            self.arena.settle()
         self.arriving.clear()
         self.held.clear()
         self.notes.clear()

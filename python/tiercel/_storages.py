@@ -171,6 +171,16 @@ class Storages:
         self.attempt(lambda: storage.resize_(entry.nbytes))
         self.has_memory(entry)
 
+    def expect(self, entry: Entry, place: Optional[int]) -> None:
+        """The memory that an entry gets next lies at a place of a plan's, where it has one."""
+        if place is not None:
+            self.arena.expect([(entry.nbytes, place, 0)], (0, 0))
+
+    def come_back(self) -> None:
+        """Entries that had to step aside are there again."""
+        while self.stashed:
+            self.unstash(self.stashed.pop())
+
     def lies_at(self, entry: Entry, place: int) -> bool:
         """Whether a storage that is there lies at a place of a plan's."""
         return self.arena.lies_at(address_of(entry.ref()), place)
@@ -178,7 +188,7 @@ class Storages:
     def go_to(self, entry: Entry, place: int) -> bool:
         """Moves a storage that is there to a place of a plan's, if nothing lies in it."""
         storage = entry.ref()
-        self.arena.expect([(entry.nbytes, place, 0)], (0, 0))
+        self.expect(entry, place)
         new = self._elsewhere(entry)
         if new is None or not self.arena.lies_at(address_of(new.untyped_storage()), place) or not _graft.can():
             return False

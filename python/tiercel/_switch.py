@@ -196,14 +196,12 @@ def _lay_down(runtime: Any, script: Script, kept: list[tuple[int, Entry]]) -> No
             aside.append((entry, place))
         waiting = left
     for entry, place in aside:
-        storages.arena.expect([(entry.nbytes, place, 0)], (0, 0))
+        storages.expect(entry, place)
         storages.unstash(entry)
     for slot, entry in sorted(kept, key=lambda pair: -pair[1].nbytes):
-        if not entry.resident and slot not in script.away:
-            if slot in script.begins:
-                storages.arena.expect([(entry.nbytes, script.begins[slot], 0)], (0, 0))
-            _place(runtime, script, slot, entry, None, -1)
-        elif not entry.resident and entry.home != (1, script.places.get(slot)):
+        if not entry.resident and (slot not in script.away or entry.home != (1, script.places.get(slot))):
+            if slot not in script.away:
+                storages.expect(entry, script.begins.get(slot))
             _place(runtime, script, slot, entry, None, -1)
     storages.arena.settle()
 
